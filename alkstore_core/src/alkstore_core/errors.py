@@ -1,0 +1,95 @@
+"""What can go wrong, as types (contract section 3).
+
+A subclass exists only where a caller can act on it; everything an engine's driver
+reports is a `DatabaseError` with the driver's own exception as its ``__cause__`` (E1).
+"""
+
+__all__ = [
+    "AlkstoreError",
+    "ClosedError",
+    "CodecError",
+    "CommitUnknownError",
+    "DatabaseError",
+    "InvalidNameError",
+    "InvalidSpecError",
+    "LeadershipLostError",
+    "PayloadTooLargeError",
+    "ReservedNameError",
+]
+
+
+class AlkstoreError(Exception):
+    """The root of every error that alkstore raises."""
+
+
+class InvalidNameError(AlkstoreError):
+    """A name is empty, blank, or holds what no engine may store (V1, V2, V3).
+
+    Attributes:
+        name: the name as it was given.
+    """
+
+    def __init__(self, message: str, name: object = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class ReservedNameError(AlkstoreError):
+    """A shared name starts with ``__alkstore_``, which belongs to alkstore (V1).
+
+    Attributes:
+        name: the name as it was given.
+    """
+
+    def __init__(self, message: str, name: object = None) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class PayloadTooLargeError(AlkstoreError):
+    """A payload is over the size that this engine's notify can carry (P4).
+
+    Attributes:
+        limit: the largest size allowed, in bytes.
+        size: the size of the encoded payload, in bytes.
+    """
+
+    def __init__(self, limit: int, size: int) -> None:
+        super().__init__(
+            f"the encoded payload has {size} bytes and notify carries at most {limit}: "
+            "store it (a stream, a queue, a row of yours) and notify its id"
+        )
+        self.limit = limit
+        self.size = size
+
+
+class CodecError(AlkstoreError):
+    """A payload cannot be encoded without loss, or does not decode to the type asked for (P2, P3)."""
+
+
+class InvalidSpecError(AlkstoreError):
+    """A schedule's spec is not ``@every <n><unit>`` (H1).
+
+    Attributes:
+        spec: the spec as it was given.
+    """
+
+    def __init__(self, message: str, spec: object = None) -> None:
+        super().__init__(message)
+        self.spec = spec
+
+
+class ClosedError(AlkstoreError):
+    """The store, transaction or receiver has ended; open a new one (T8, T12, N4)."""
+
+
+class LeadershipLostError(AlkstoreError):
+    """This scheduler's lock went to another runner, so it fires nothing more (H3)."""
+
+
+class DatabaseError(AlkstoreError):
+    """The engine could not do it; the driver's error, if there is one, is the ``__cause__`` (E1)."""
+
+
+class CommitUnknownError(DatabaseError):
+    """The connection died around COMMIT and the outcome could not be found out (T14)."""
