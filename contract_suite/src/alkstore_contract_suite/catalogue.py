@@ -1,0 +1,81 @@
+"""All legs there are, and the file that freezes their ids."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from alkstore_contract_suite import legs
+from alkstore_contract_suite.leg import Leg
+
+LOCK = Path(__file__).with_name("legs.lock")
+LEGS = Path(__file__).with_name("legs")
+
+_HEADER = """\
+# The legs of the contract suite: id, contract version it arrived in, rules it proves. One line each, sorted.
+# Ids never change and never go once released. Rewrite with: alkstore-contract legs --update
+"""
+
+
+class UnknownLegError(LookupError):
+    """No leg has that id."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockedLeg:
+    """What legs.lock keeps of a leg."""
+
+    id: str
+    since: str
+    rules: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join((self.id, self.since, *self.rules))
+
+
+def locked_legs(path: Path = LOCK) -> dict[str, LockedLeg]:
+    """The legs in legs.lock by id, sorted."""
+    lines = [line.split() for line in path.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    return {line[0]: LockedLeg(line[0], line[1], tuple(line[2:])) for line in sorted(lines)}
+
+
+def written_legs() -> dict[str, Leg]:
+    """The legs in the code by id, sorted. Imports every module of legs."""
+    found: dict[str, Leg] = {}
+    for module_info in pkgutil.iter_modules(legs.__path__):
+        if module_info.name.startswith("test_"):
+            module = importlib.import_module(f"{legs.__name__}.{module_info.name}")
+            for name, function in inspect.getmembers(module, inspect.iscoroutinefunction):
+                if name.startswith("test_") and (described := described_leg(function)) is not None:
+                    found[described.id] = described
+    return dict(sorted(found.items()))
+
+
+def described_leg(function: object) -> Leg | None:
+    """What `leg` noted on a function; None for a function that is no leg."""
+    for mark in getattr(function, "pytestmark", ()):
+        if mark.name == "leg":
+            described: Leg = mark.args[0]
+            return described
+    return None
+
+
+def write_lock(found: Iterable[Leg], path: Path = LOCK) -> None:
+    """Freeze `found`."""
+    lines = sorted(str(LockedLeg(leg.id, leg.since, leg.rules)) for leg in found)
+    path.write_text(_HEADER + "".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def leg_path(id: str) -> str:
+    """What to give pytest to run one leg: its file and function.
+
+    Raises:
+        UnknownLegError: no leg in legs.lock has this id.
+    """
+    known = locked_legs()
+    if id not in known:
+        raise UnknownLegError(f"there is no leg {id!r}: see alkstore-contract legs")
+    group, _, name = id.partition("/")
+    return f"{LEGS / f'test_{group}.py'}::test_{name}"

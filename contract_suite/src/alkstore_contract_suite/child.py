@@ -1,0 +1,110 @@
+"""The child's side of a leg with several processes: runs one body, and stops wherever the parent wants it to.
+
+Bodies are coroutine functions in `legs.child_bodies`; they get a `Child`. Parent and child speak JSON lines: the child
+says on stdout what it reached, the parent says on stdin when it may go on. When stdin ends, the parent is gone, and
+the child ends too.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from alkstore_core import Opening, Store, open_store
+from alkstore_core.testing import ManualClock
+
+Body = Callable[..., Awaitable[Any]]
+
+
+class Child:
+    """What a body is given.
+
+    Attributes:
+        clock: this process's clock, set to the parent's time at the start; `children.RunningChild.advance` moves it.
+    """
+
+    def __init__(self, url: str, options: dict[str, Any], now: int) -> None:
+        self.clock = ManualClock(now)
+        self._url = url
+        self._options = options
+        self._released: dict[str, asyncio.Event] = {}
+
+    def open(self) -> Opening[Store]:
+        """A store on the leg's data, with this child's clock."""
+        return open_store(self._url, clock=self.clock, **self._options)
+
+    def reached(self, name: str, value: object = None) -> None:
+        """Tell the parent that `name` was reached, with any JSON value, and go on."""
+        _say({"reached": name, "value": value})
+
+    async def barrier(self, name: str, value: object = None) -> None:
+        """Tell the parent that `name` was reached, and block until it releases this barrier: perhaps for ever."""
+        released = self._released.setdefault(name, asyncio.Event())
+        self.reached(name, value)
+        await released.wait()
+
+    async def obey(self) -> None:
+        """Follow the parent's lines until there are no more."""
+        reader = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        async for line in reader:
+            order = json.loads(line)
+            if "release" in order:
+                self._released.setdefault(order["release"], asyncio.Event()).set()
+            if "advance" in order:
+                self.clock.advance(order["advance"])
+                _say({"advanced": self.clock.now()})
+        os._exit(1)
+
+
+def _say(line: dict[str, object]) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def _loaded(body: str) -> Body:
+    module, _, name = body.partition(":")
+    function: Body = getattr(importlib.import_module(module), name)
+    return function
+
+
+def _set_up(path_and_function: str) -> None:
+    path, _, name = path_and_function.rpartition(":")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    getattr(module, name)()
+
+
+async def _run(task: dict[str, Any]) -> None:
+    child = Child(task["url"], task["options"], task["now"])
+    obeying = asyncio.create_task(child.obey())
+    try:
+        value = await _loaded(task["body"])(child, *task["arguments"])
+        _say({"result": value})
+    finally:
+        obeying.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await obeying
+
+
+def main() -> None:
+    """Run the body that the one argument describes."""
+    task = json.loads(sys.argv[1])
+    if task["setup"]:
+        _set_up(task["setup"])
+    asyncio.run(_run(task))
+
+
+if __name__ == "__main__":
+    main()

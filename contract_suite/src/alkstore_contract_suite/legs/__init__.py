@@ -1,0 +1,21 @@
+"""The legs: each is one property of the contract, as a test that any engine can be held against.
+
+How to write one:
+
+- A leg is a top-level ``async def test_…`` with ``@leg(rules="Q3 Q4", since="1.0")``. Its id is the file's and the
+  function's name, ``queues/claim_order``: choose well, it never changes. One file per mechanism, in the contract's
+  words.
+- The docstring's first line is the property, as a sentence that is true of a right engine.
+- Take fixtures (`conftest`): ``store`` (open, empty), ``second_store`` (another one on the same data), ``harness``
+  (`harness.Harness`: `open`, `advance`, `write`/`read` of the business table, `native`), ``witness``, ``clock``,
+  ``children``, and ``native_kind``, with which the leg runs once for each kind of connection that ``enlist`` takes.
+  ``@pytest.mark.parametrize`` is welcome: all variants are one leg.
+- Never sleep, and never wait for time: ``await harness.advance(seconds)``. Never wait for "nothing": prove it with a
+  sentinel (`proofs`). A hang fails by itself (60 s), so no timeouts of your own, unless it is the point.
+- Compare whole values. Know no engine: no name, no error text, no type of its connection. Use the public surface of
+  core and the harness, nothing below. An optional hook (`needs.NEEDS`) is named: ``needs=("child",)``.
+- Several processes: write the body in `child_bodies`, ``await children.start(body, arguments…)``, wait with
+  ``await child.reached("claimed")``, then ``kill()`` or ``release("claimed")``; a fresh store and the witness judge.
+- Each leg gets a mutant in ``contract_suite/tests/mutants/``: a wrong engine that this leg must catch. Then freeze its
+  id: ``alkstore-contract legs --update``.
+"""
