@@ -1,0 +1,132 @@
+"""One queue's rows, kept so that a claim costs the same however many there are.
+
+A row that is not due yet stands in a heap by the second at which it will be; once due it moves, for good, to a heap
+in claim order. So a claim looks neither at delayed rows nor at live claims, and an expired row is looked at once.
+Entries are not removed when their row changes: one that no longer matches its row is dropped when it comes up.
+"""
+
+from heapq import heapify, heappop, heappush
+
+from alkstore_core.engine import Claim
+from alkstore_core.values import Job, JobState
+
+
+def due_at(job: Job) -> int:
+    """The second from which a pending or processing job may be claimed."""
+    return job.ready_at if job.claim_expires_at is None else job.claim_expires_at
+
+
+def is_expired(job: Job, now: int) -> bool:
+    """Whether the job is not to be handed out any more."""
+    return job.expires_at is not None and job.expires_at <= now
+
+
+def _rank(job: Job) -> tuple[int, int, int]:
+    return -job.priority, job.ready_at, job.id
+
+
+class Backlog:
+    """The rows of one queue. A row is a `Claim`: the job, and the token of its latest claim, 0 before the first."""
+
+    def __init__(self) -> None:
+        self.live: dict[int, Claim] = {}
+        """Pending and processing rows, by id."""
+        self.dead: dict[int, Claim] = {}
+        """Dead letters, by id."""
+        self.steps = 0
+        """How many heap entries have been looked at: what claiming costs, for tests."""
+        self._claimable: list[tuple[int, int, int]] = []
+        self._exhausted: list[int] = []
+        self._waiting: list[tuple[int, int]] = []
+        self._by_time: list[tuple[int, int]] = []
+        self._latest = 0
+
+    def store(self, job_id: int, row: Claim | None, now: int) -> None:
+        """Insert, replace or (None) delete a row."""
+        self.live.pop(job_id, None)
+        self.dead.pop(job_id, None)
+        if row is not None and row.job.state is JobState.DEAD:
+            self.dead[job_id] = row
+        elif row is not None:
+            self.live[job_id] = row
+            heappush(self._by_time, (due_at(row.job), job_id))
+            if due_at(row.job) > now:
+                heappush(self._waiting, (due_at(row.job), job_id))
+            else:
+                self._ripen(row.job)
+        entries = len(self._claimable) + len(self._exhausted) + len(self._waiting) + len(self._by_time)
+        if entries > 4 * len(self.live) + 64:  # two an entry at most are current
+            self._rebuild(now)
+
+    def claim(self, now: int, limit: int) -> tuple[list[Claim], list[Claim]]:
+        """The lapsed rows that are at their last attempt, and up to `limit` claimable rows in claim order.
+
+        Both are taken out of the order: the caller stores each of them anew.
+        """
+        self._look(now)
+        while self._waiting and self._waiting[0][0] <= now:
+            due, job_id = heappop(self._waiting)
+            self.steps += 1
+            row = self.live.get(job_id)
+            if row is not None and due_at(row.job) == due:
+                self._ripen(row.job)
+        exhausted: dict[int, Claim] = {}
+        for job_id in self._exhausted:
+            self.steps += 1
+            row = self.live.get(job_id)
+            if (
+                row is not None
+                and due_at(row.job) <= now
+                and _at_last_attempt(row.job)
+                and not is_expired(row.job, now)
+            ):
+                exhausted[job_id] = row
+        self._exhausted.clear()
+        found: dict[int, Claim] = {}
+        while self._claimable and len(found) < limit:
+            rank = heappop(self._claimable)
+            self.steps += 1
+            row = self.live.get(rank[2])
+            if row is not None and due_at(row.job) <= now and _rank(row.job) == rank and not is_expired(row.job, now):
+                found[rank[2]] = row
+        return list(exhausted.values()), list(found.values())
+
+    def next_due(self, now: int) -> int | None:
+        """The least `due_at` of the live rows that are not expired."""
+        self._look(now)
+        while self._by_time:
+            due, job_id = self._by_time[0]
+            self.steps += 1
+            row = self.live.get(job_id)
+            if row is not None and due_at(row.job) == due and not is_expired(row.job, now):
+                return due
+            heappop(self._by_time)
+        return None
+
+    def _ripen(self, job: Job) -> None:
+        if _at_last_attempt(job):
+            self._exhausted.append(job.id)
+        else:
+            heappush(self._claimable, _rank(job))
+
+    def _look(self, now: int) -> None:
+        # Rows were moved and dropped by the latest time seen; a clock that was set back makes some of them wait again.
+        if now < self._latest:
+            self._rebuild(now)
+        self._latest = now
+
+    def _rebuild(self, now: int) -> None:
+        self._latest = now
+        jobs = [row.job for row in self.live.values() if not is_expired(row.job, now)]
+        self._by_time = [(due_at(job), job.id) for job in jobs]
+        self._waiting = [entry for entry in self._by_time if entry[0] > now]
+        due = [job for job in jobs if due_at(job) <= now]
+        self._exhausted = [job.id for job in due if _at_last_attempt(job)]
+        self._claimable = [_rank(job) for job in due if not _at_last_attempt(job)]
+        heapify(self._by_time)
+        heapify(self._waiting)
+        heapify(self._claimable)
+
+
+def _at_last_attempt(job: Job) -> bool:
+    return job.state is JobState.PROCESSING and job.attempts >= job.max_attempts
