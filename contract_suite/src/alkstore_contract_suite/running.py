@@ -53,6 +53,7 @@ class ContractRun:
 
     def pytest_configure(self, config: pytest.Config) -> None:
         """Let the fixtures of legs find this run."""
+        config.addinivalue_line("markers", "leg(description): a leg of alkstore's contract suite")
         config.stash[RUN] = self
 
     def pytest_sessionstart(self) -> None:
@@ -221,9 +222,16 @@ def run_legs(
     arguments = [leg_path(id) for id in only] or [str(LEGS)]
     arguments += ["-c", str(Path(__file__).with_name("pytest.ini")), "--rootdir", str(LEGS), "-p", "no:cacheprovider"]
     arguments += ["-k", keyword] if keyword else []
-    arguments += ["-p", "no:terminal", "-p", "no:faulthandler"] if quiet else ["-q", "-ra"]
-    pytest.main(arguments, plugins=[run])
+    arguments += ["-s", *_WITHOUT_OUTPUT] if quiet else ["-q", "-ra"]
+    with pytest.MonkeyPatch.context() as patch:
+        # Whatever other plugins are installed here, a run is the same everywhere.
+        patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        patch.delenv("PYTEST_ADDOPTS", raising=False)
+        pytest.main([*arguments, "-p", "pytest_asyncio.plugin"], plugins=[run])
     return run.report()
+
+
+_WITHOUT_OUTPUT = [part for plugin in ("terminal", "faulthandler", "logging") for part in ("-p", f"no:{plugin}")]
 
 
 def _guarded(

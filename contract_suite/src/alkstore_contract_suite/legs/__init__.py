@@ -12,10 +12,12 @@ How to write one:
   ``@pytest.mark.parametrize`` is welcome: all variants are one leg.
 - Never sleep, and never wait for time: ``await harness.advance(seconds)``. Never wait for "nothing": prove it with a
   sentinel (`proofs`). A hang fails by itself (60 s), so no timeouts of your own, unless it is the point.
+- While a transaction is open, an engine with one writer lets nobody else write (T11): the leg then writes on it only.
 - Compare whole values. Know no engine: no name, no error text, no type of its connection. Use the public surface of
   core and the harness, nothing below. An optional hook (`needs.NEEDS`) is named: ``needs=("child",)``.
 - Several processes: write the body in `child_bodies`, ``await children.start(body, arguments…)``, wait with
   ``await child.reached("claimed")``, then ``kill()`` or ``release("claimed")``; a fresh store and the witness judge.
-- Each leg gets a mutant in ``contract_suite/tests/mutants/``: a wrong engine that this leg must catch. Then freeze its
-  id: ``alkstore-contract legs --update``.
-"""
+- Each leg gets a mutant (`mutation`): a wrong engine that it must catch, in ``contract_suite/tests/mutants/``, one file
+  per mechanism. One mutant may kill many legs. Say ``hangs=True`` where the leg fails by waiting for ever. Try it with
+  ``pytest contract_suite/tests/test_mutants.py -k NAME``. Then freeze the id: ``alkstore-contract legs --update``.
+'''
