@@ -20,4 +20,4 @@ How to write one:
 - Each leg gets a mutant (`mutation`): a wrong engine that it must catch, in ``contract_suite/tests/mutants/``, one file
   per mechanism. One mutant may kill many legs. Say ``hangs=True`` where the leg fails by waiting for ever. Try it with
   ``pytest contract_suite/tests/test_mutants.py -k NAME``. Then freeze the id: ``alkstore-contract legs --update``.
-'''
+"""
