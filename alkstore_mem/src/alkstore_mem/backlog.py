@@ -43,6 +43,7 @@ class Backlog:
 
     def store(self, job_id: int, row: Claim | None, now: int) -> None:
         """Insert, replace or (None) delete a row."""
+        self._latest = max(self._latest, now)
         self.live.pop(job_id, None)
         self.dead.pop(job_id, None)
         if row is not None and row.job.state is JobState.DEAD:
@@ -55,7 +56,7 @@ class Backlog:
             else:
                 self._ripen(row.job)
         entries = len(self._claimable) + len(self._exhausted) + len(self._waiting) + len(self._by_time)
-        if entries > 4 * len(self.live) + 64:  # two an entry at most are current
+        if entries > 4 * len(self.live) + 64:  # of which two for each row, at most, are current
             self._rebuild(now)
 
     def claim(self, now: int, limit: int) -> tuple[list[Claim], list[Claim]]:

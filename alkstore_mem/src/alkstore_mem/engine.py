@@ -88,6 +88,7 @@ class MemEngine(Engine):
         return MemTransaction(self, owner.turn, owner.changes, connection)
 
     async def watch(self, topic: str) -> Subscription:
+        await asyncio.sleep(0)  # wakes that other threads' commits have sent already are over first (N2)
         if self._database is None:
             raise ClosedError("this store is closed: open another one")
         return self._hub.subscribe(topic)

@@ -5,10 +5,11 @@ from alkstore_core.numbers import saturating_add
 from alkstore_core.timing import due_boundaries
 from alkstore_core.wakes import SCHEDULES_TOPIC
 
-from alkstore_mem.database import Changes, ScheduleRow
+from alkstore_mem.database import Changes
 from alkstore_mem.locks import holding
 from alkstore_mem.queues import insert
 from alkstore_mem.session import MemSession
+from alkstore_mem.tables import ScheduleRow
 
 
 def _earliest(changes: Changes) -> ScheduleRow | None:

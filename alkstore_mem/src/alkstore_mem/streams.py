@@ -65,6 +65,8 @@ class StreamSession(MemSession):
             gone = [e for e in _visible(changes, stream, INT64_MIN, INT64_MAX) if e.offset <= horizon]
             if gone:
                 changes.put(database.horizons, stream, gone[-1].offset)
-                for offset in [e.offset for e in gone if e.offset in changes.staged(database.events)]:
-                    changes.put(database.events, offset, None)
+                staged = changes.staged(database.events)
+                for event in gone:
+                    if event.offset in staged:
+                        changes.put(database.events, event.offset, None)
             return len(gone)
