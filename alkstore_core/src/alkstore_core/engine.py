@@ -185,8 +185,10 @@ class Session(ABC):
 
     @abstractmethod
     async def sweep_jobs(self, queue: str) -> int:
-        """Move every pending or processing row with expires_at <= now to dead ("expired", died_at = now), then
-        delete dead rows with died_at + dead_letter_retention_s <= now; how many were moved (Q10).
+        """Make the expired rows dead, then delete the dead ones past their retention; how many were moved (Q10).
+
+        Moved is every pending or processing row with expires_at <= now, with the error ``expired`` and died_at = now.
+        Deleted is every dead row with died_at + dead_letter_retention_s <= now.
         """
 
     @abstractmethod
@@ -219,8 +221,9 @@ class Session(ABC):
 
     @abstractmethod
     async def put_schedule(self, schedule: NewSchedule) -> None:
-        """Insert or replace by name. A new or changed spec is due at now + interval_s, saturating; with the same
-        spec the next fire stays (H2). Wakes `wakes.SCHEDULES_TOPIC`.
+        """Insert or replace by name (H2). Wakes `wakes.SCHEDULES_TOPIC`.
+
+        A new or changed spec is due at now + interval_s, saturating; with the same spec the next fire stays.
         """
 
     @abstractmethod
@@ -233,9 +236,10 @@ class Session(ABC):
 
     @abstractmethod
     async def fire_next(self, leader: LockGrant) -> Firing:
-        """In one transaction: check that `leader` still lasts; take the earliest due schedule, by next fire and then
-        name; enqueue a job for each of `timing.due_boundaries`, stamped by ``options.stamp(boundary)``; store its next
-        fire (H4). Wakes the queue.
+        """Fire the earliest due schedule, if `leader` still lasts (H4). Wakes the queue.
+
+        In one transaction: check the lock; take the earliest due schedule, by next fire and then name; enqueue a job
+        for each of `timing.due_boundaries`, stamped by ``options.stamp(boundary)``; store its next fire.
         """
 
 

@@ -84,7 +84,7 @@ class ClosedError(AlkstoreError):
 
 
 class LeadershipLostError(AlkstoreError):
-    """This scheduler's lock went to another runner, so it fires nothing more (H3)."""
+    """Another runner has, or may have, the scheduler's lock, so this one fires nothing more (H3)."""
 
 
 class DatabaseError(AlkstoreError):
@@ -93,3 +93,18 @@ class DatabaseError(AlkstoreError):
 
 class CommitUnknownError(DatabaseError):
     """The connection died around COMMIT and the outcome could not be found out (T14)."""
+
+
+_SHOWN_CHARACTERS = 200
+
+
+def shown(value: object) -> str:
+    """`value` for a message: its repr, cut where it is long, and never an error of its own.
+
+    ``repr`` of an integer of thousands of digits raises, and so does that of anything which holds one.
+    """
+    try:
+        text = repr(value)
+    except Exception:
+        return f"<{type(value).__name__} that has no repr>"
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}... ({len(text)} characters)"

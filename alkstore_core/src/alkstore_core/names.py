@@ -3,7 +3,9 @@
 Names are never trimmed, folded or shortened: what is accepted is kept as it is.
 """
 
-from alkstore_core.errors import InvalidNameError, ReservedNameError
+import re
+
+from alkstore_core.errors import InvalidNameError, ReservedNameError, shown
 
 RESERVED_PREFIX = "__alkstore_"
 """Shared names under this prefix belong to alkstore itself."""
@@ -23,7 +25,7 @@ def shared_name(kind: str, name: object) -> str:
     checked = free_name(kind, name)
     if checked.startswith(RESERVED_PREFIX):
         raise ReservedNameError(
-            f"{kind} name {checked!r} starts with {RESERVED_PREFIX!r}, which alkstore keeps for itself: "
+            f"{kind} name {shown(checked)} starts with {RESERVED_PREFIX!r}, which alkstore keeps for itself: "
             "choose a name without this prefix",
             checked,
         )
@@ -37,10 +39,12 @@ def free_name(kind: str, name: object) -> str:
         InvalidNameError: not a str, empty, only whitespace, or with a NUL or a lone surrogate (V2, V3).
     """
     if not isinstance(name, str):
-        raise InvalidNameError(f"{kind} name must be a str, not {type(name).__name__}: {name!r}", name)
-    if not name or name.isspace():
-        raise InvalidNameError(f"{kind} name {name!r} is empty or blank: give it a visible character", name)
-    return storable_text(f"{kind} name", name)
+        raise InvalidNameError(f"{kind} name must be a str, not {type(name).__name__}: {shown(name)}", name)
+    text = _exact(name)
+    if not text or text.isspace():
+        raise InvalidNameError(f"{kind} name {shown(text)} is empty or blank: give it a visible character", text)
+    # What nearly every name is, without building the words of an error.
+    return text if text.isascii() and "\0" not in text else storable_text(f"{kind} name", text)
 
 
 def event_key(key: object) -> str | None:
@@ -52,10 +56,10 @@ def event_key(key: object) -> str | None:
     if key is None:
         return None
     if not isinstance(key, str):
-        raise InvalidNameError(f"event key must be a str or None, not {type(key).__name__}: {key!r}", key)
+        raise InvalidNameError(f"event key must be a str or None, not {type(key).__name__}: {shown(key)}", key)
     if not key:
         raise InvalidNameError("event key is empty: leave it out (None) where an event has no key", key)
-    return storable_text("event key", key)
+    return storable_text("event key", _exact(key))
 
 
 def storable_text(what: str, text: str) -> str:
@@ -64,20 +68,11 @@ def storable_text(what: str, text: str) -> str:
     Raises:
         InvalidNameError: it cannot be stored.
     """
-    if text.isascii():
-        if "\0" not in text:
-            return text
-    else:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidNameError(
-                f"{what} {text!r} has a lone surrogate at index {error.start}, which is not valid Unicode: remove it",
-                text,
-            ) from error
-        if "\0" not in text:
-            return text
-    raise InvalidNameError(f"{what} {text!r} has a NUL at index {text.index(chr(0))}: remove it", text)
+    found = _UNSTORABLE.search(text)
+    if found is None:
+        return text
+    which = "a NUL" if found[0] == "\0" else "a lone surrogate, which is not valid Unicode,"
+    raise InvalidNameError(f"{what} {shown(text)} has {which} at index {found.start()}: remove it", text)
 
 
 def error_text(text: str) -> str:
@@ -85,12 +80,21 @@ def error_text(text: str) -> str:
 
     Errors are reported, not addressed, so a strange one is kept readable rather than refused.
     """
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
-    if not text.isascii():
-        text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if _has_surrogate(text) else text
-    return text
+    return _UNSTORABLE.sub("\ufffd", _exact(text))
 
 
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+def failure_text(error: BaseException) -> str:
+    """What is stored for a handler that raised: ``str(error)``, or the repr where that is empty (W1)."""
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return error_text(text or shown(error))
+
+
+def _exact(text: str) -> str:
+    """The plain str in `text`: a member of an enum can be a str too, one that reads otherwise in an f-string."""
+    return text if type(text) is str else str.__str__(text)
+
+
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")

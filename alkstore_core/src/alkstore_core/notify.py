@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Self
 
 from alkstore_core.engine import Session
 from alkstore_core.errors import ClosedError
+from alkstore_core.home import Home
 from alkstore_core.names import shared_name
 from alkstore_core.payload import encode_payload
 from alkstore_core.values import Wake
@@ -22,7 +23,7 @@ async def notify(session: Session, channel: str, payload: object) -> None:
 
 async def open_receiver(store: "Store", channel: str) -> "WakeReceiver":
     """A receiver that hears every notify committed from now on."""
-    return WakeReceiver(channel, await store.engine.watch(channel_topic(channel)))
+    return WakeReceiver(store.home, channel, await store.engine.watch(channel_topic(channel)))
 
 
 class WakeReceiver:
@@ -31,7 +32,8 @@ class WakeReceiver:
     Iterate over it, or call `recv`; close it, or enter it, or let its store close it.
     """
 
-    def __init__(self, channel: str, subscription: Subscription) -> None:
+    def __init__(self, home: Home, channel: str, subscription: Subscription) -> None:
+        self._home = home
         self._channel = channel
         self._subscription = subscription
 
@@ -44,6 +46,7 @@ class WakeReceiver:
         Wakes that were not received in time are coalesced into one. Its channel is the one listened to, or
         `LISTENER_RECONNECTED` where wakes may have been missed (N5). Cancelled or timed out, it loses nothing.
         """
+        self._home.check()
         woken = await self._subscription.wait()
         return None if woken is None else self._wake(woken)
 
@@ -53,6 +56,7 @@ class WakeReceiver:
         Raises:
             ClosedError: the receiver is closed.
         """
+        self._home.check()
         if self._subscription.closed:
             raise ClosedError(f"this receiver of {self._channel!r} is closed: listen again for another one")
         woken = self._subscription.take()
@@ -63,6 +67,7 @@ class WakeReceiver:
 
     async def close(self) -> None:
         """Stop receiving. Idempotent."""
+        self._home.check()
         self._subscription.close()
 
     def __aiter__(self) -> Self:

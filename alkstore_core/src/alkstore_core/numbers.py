@@ -1,6 +1,6 @@
 """Numbers: what is an int64, and arithmetic that saturates at its limits (V5)."""
 
-from alkstore_core.errors import DatabaseError
+from alkstore_core.errors import DatabaseError, shown
 
 INT64_MIN = -(2**63)
 INT64_MAX = 2**63 - 1
@@ -15,10 +15,10 @@ def int64(what: str, value: object) -> int:
     """
     if type(value) is not int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{what} must be an int, not {type(value).__name__}: {value!r}")
+            raise TypeError(f"{what} must be an int, not {type(value).__name__}: {shown(value)}")
         value = int(value)
     if not INT64_MIN <= value <= INT64_MAX:
-        raise ValueError(f"{what} {value} is outside int64 ({INT64_MIN} to {INT64_MAX})")
+        raise ValueError(f"{what} {shown(value)} is outside int64 ({INT64_MIN} to {INT64_MAX})")
     return value
 
 

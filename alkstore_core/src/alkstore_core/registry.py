@@ -3,7 +3,7 @@
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
 
-from alkstore_core.errors import DatabaseError
+from alkstore_core.errors import DatabaseError, shown
 from alkstore_core.opening import Opening
 from alkstore_core.store import Store
 
@@ -33,9 +33,9 @@ def open_store(url: str, **options: object) -> Opening[Store]:
     found = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     if not separator or scheme not in found:
         known = ", ".join(sorted(found)) or "none"
-        raise DatabaseError(
-            f"no engine is installed for {url!r} (installed schemes: {known}): install alkstore-sqlite, alkstore-pg or "
-            "alkstore-mem, and write sqlite:///app.db, postgresql://... or mem:"
+        raise DatabaseError(  # without the rest of the URL, which may hold a password
+            f"no engine is installed for the URL scheme {shown(scheme)} (installed: {known}): install alkstore-sqlite, "
+            "alkstore-pg or alkstore-mem, and write sqlite:///app.db, postgresql://... or mem:"
         )
     return _engine(found[scheme]).from_url(url, **options)
 

@@ -1,6 +1,7 @@
 """The token that ends a worker or a scheduler."""
 
 import asyncio
+from contextlib import suppress
 
 
 class StopToken:
@@ -27,7 +28,8 @@ class StopToken:
         """Stop whatever runs with this token. Idempotent."""
         self._cancelled = True
         for waiter in tuple(self._waiters):
-            waiter.get_loop().call_soon_threadsafe(_finish, waiter)
+            with suppress(RuntimeError):  # its loop is closed, and it waits for nothing any more
+                waiter.get_loop().call_soon_threadsafe(_finish, waiter)
 
     async def wait(self) -> None:
         """Return once `cancel` was called."""

@@ -1,15 +1,16 @@
 """The store: what a user opens, and the way to everything else (contract sections 0 and 1)."""
 
 import asyncio
-import os
 import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
+from alkstore_core.cancellation import outcome
 from alkstore_core.engine import Engine, Session
-from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.errors import AlkstoreError, ClosedError
+from alkstore_core.home import Home
 from alkstore_core.locks import Lock, try_lock
 from alkstore_core.names import shared_name
 from alkstore_core.notify import WakeReceiver, notify, open_receiver
@@ -22,20 +23,6 @@ from alkstore_core.stopping import StopToken
 from alkstore_core.streams import Stream
 from alkstore_core.transaction import Transaction
 from alkstore_core.values import Schedule
-
-S = TypeVar("S", bound="Store")
-
-_forks = 0
-"""How often this process is a fork of one that had imported alkstore: a store knows the number it was opened at."""
-
-
-def _forked() -> None:
-    global _forks
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 class Store:
@@ -52,8 +39,8 @@ class Store:
         self.draw = default_draw
         """The random source of retry delays: gives a whole number between its two arguments, both included."""
         self._session: Session | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._forks = _forks
+        self.home = Home()
+        """The event loop and the process that it belongs to (T15)."""
         self._closing: asyncio.Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -69,7 +56,6 @@ class Store:
         async def opened() -> Self:
             store = cls(engine)
             await engine.open()
-            store._loop = asyncio.get_running_loop()
             store._session = engine.autocommit()
             return store
 
@@ -78,16 +64,16 @@ class Store:
     async def close(self) -> None:
         """End the store: receivers end, open transactions are rolled back, nothing of it keeps running (T12).
 
-        Operations under way finish or fail with `ClosedError`. Idempotent; a second call waits for the first. A
-        cancelled close is still seen through.
+        Operations under way finish or fail with `ClosedError`. Idempotent; a second call waits for the first.
+        Cancelled, it is still seen through, and the cancellation then goes on.
         """
+        if self._closing is None and self._session is None:
+            return
+        self.home.check()
         if self._closing is None:
-            if self._session is None:
-                return
-            self._check_home()
             self._session = None
             self._closing = asyncio.ensure_future(self.engine.close())
-        await asyncio.shield(self._closing)
+        await outcome(self._closing)
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,7 +84,7 @@ class Store:
         await self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_session", None) is None or self._forks != _forks:
+        if getattr(self, "_session", None) is None or self.home.is_forked:
             return
         self.engine.forget()
         warnings.warn(f"{self!r} was never closed: close it, or use 'async with'", ResourceWarning, stacklevel=1)
@@ -113,17 +99,8 @@ class Store:
         session = self._session
         if session is None:
             raise ClosedError("this store is closed: open another one")
-        if self._forks != _forks or self._loop is not asyncio.get_running_loop():
-            self._check_home()
+        self.home.check()
         return session
-
-    def _check_home(self) -> None:
-        if self._forks != _forks:
-            raise DatabaseError(
-                "this store was opened before the process forked: open one in the child, the parent keeps its own"
-            )
-        if self._loop is not asyncio.get_running_loop():
-            raise DatabaseError("this store belongs to another event loop: open one on this loop")
 
     # mechanisms
 
@@ -221,7 +198,9 @@ class Store:
             spec: ``@every <n><unit>`` with a unit of s, m, h or d.
             queue: a shared name.
             payload: any JSON value.
-            priority, max_attempts, expires: stamped on the jobs, over the queue defaults.
+            priority: stamped on the jobs, as for an enqueue.
+            max_attempts: stamped on the jobs; without it the queue defaults'.
+            expires: seconds from each fire until its job expires.
 
         Raises:
             InvalidNameError, ReservedNameError, InvalidSpecError, CodecError, TypeError, ValueError: as named.
@@ -255,7 +234,7 @@ class Store:
 
         async def opened() -> Transaction:
             self.session()
-            return Transaction(await self.engine.begin())
+            return Transaction(await self.engine.begin(), self.home)
 
         return Opening(opened, _roll_back_undecided)
 
@@ -268,7 +247,7 @@ class Store:
         except BaseException as error:
             try:
                 await _roll_back_undecided(tx)
-            except DatabaseError as failure:  # the connection is gone, and with it the transaction (T9)
+            except AlkstoreError as failure:  # its connection or its store has gone, and the transaction with it (T9)
                 error.add_note(f"and its transaction could not be rolled back in order: {failure}")
             raise
         if tx.is_open:
@@ -284,7 +263,7 @@ class Store:
             DatabaseError: this engine cannot join such a thing, or no transaction is open on it; before any SQL.
         """
         self.session()
-        return Transaction(self.engine.enlist(connection), enlisted=True)
+        return Transaction(self.engine.enlist(connection), self.home, enlisted=True)
 
 
 async def _roll_back_undecided(tx: Transaction) -> None:

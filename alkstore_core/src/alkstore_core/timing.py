@@ -7,7 +7,7 @@ functions by a test over the int64 edges.
 import re
 from collections.abc import Callable
 
-from alkstore_core.errors import InvalidSpecError
+from alkstore_core.errors import InvalidSpecError, shown
 from alkstore_core.numbers import INT64_MAX, saturating_add
 
 FIRE_CAP = 64
@@ -61,14 +61,14 @@ def interval_seconds(spec: object) -> int:
     # Twenty digits are always beyond int64; longer ones are refused before int() is asked to read them.
     if match is None or len(match[1]) > 20:
         raise InvalidSpecError(
-            f"schedule spec {spec!r} is not understood: write '@every <n><unit>' with a whole number of at least 1 "
-            "and a unit of s, m, h or d, such as '@every 30s'",
+            f"schedule spec {shown(spec)} is not understood: write '@every <n><unit>' with a whole number of at "
+            "least 1 and a unit of s, m, h or d, such as '@every 30s'",
             spec,
         )
     seconds = int(match[1]) * _UNIT_SECONDS[match[2]]
     if not 1 <= seconds <= INT64_MAX:
         raise InvalidSpecError(
-            f"schedule spec {spec!r} is {seconds} seconds: an interval is at least 1 second and within int64", spec
+            f"schedule spec {shown(spec)} is {seconds} seconds: an interval is at least 1 second and within int64", spec
         )
     return seconds
 

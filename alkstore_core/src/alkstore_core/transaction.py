@@ -6,6 +6,7 @@ from typing import Any
 
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.home import Home
 from alkstore_core.names import free_name, shared_name
 from alkstore_core.notify import notify
 from alkstore_core.numbers import int64
@@ -23,8 +24,9 @@ class Transaction:
     After `commit` or `rollback` every call raises `ClosedError` (T8).
     """
 
-    def __init__(self, session: EngineTransaction, *, enlisted: bool = False) -> None:
+    def __init__(self, session: EngineTransaction, home: Home, *, enlisted: bool = False) -> None:
         self._session: EngineTransaction | None = session
+        self._home = home
         self._enlisted = enlisted
         self._opened_at = "" if enlisted else _caller()
 
@@ -154,6 +156,7 @@ class Transaction:
     def _live(self) -> EngineTransaction:
         if self._session is None:
             raise ClosedError("this transaction has ended: begin another one")
+        self._home.check()
         return self._session
 
     def _take(self, verb: str) -> EngineTransaction:
@@ -167,7 +170,7 @@ class Transaction:
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)
-        if session is None or self._enlisted:
+        if session is None or self._enlisted or self._home.is_forked:
             return
         session.abandon()
         warnings.warn(
@@ -181,7 +184,7 @@ class Transaction:
 
 def _caller() -> str:
     """Where the transaction was asked for: the nearest frame outside alkstore and asyncio."""
-    frame = sys._getframe(1)
+    frame = sys._getframe(1)  # noqa: SLF001 - the public inspect.stack() reads source files
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _OWN:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -6,12 +6,15 @@ store's event loop, so an engine's thread goes through ``loop.call_soon_threadsa
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
+
+from alkstore_core.home import Home
 
 LISTENER_RECONNECTED = "__alkstore_listener_reconnected__"
 """The channel of the wake that says: wakes may have been missed, read again (N5)."""
 
 SCHEDULES_TOPIC = "x:schedules"
-"""Woken when a schedule was registered or dropped, and when a scheduler stepped down."""
+"""Woken when a schedule was registered or dropped."""
 
 
 def channel_topic(name: str) -> str:
@@ -99,7 +102,8 @@ class WakeHub:
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, set[Subscription]] = {}
-        self._loop = asyncio.get_running_loop()
+        self.home = Home()
+        """The event loop and the process that it belongs to (T15)."""
         self.closed = False
 
     def __repr__(self) -> str:
@@ -132,10 +136,10 @@ class WakeHub:
 
     def abandon(self, subscription: Subscription) -> None:
         """`drop`, from whatever thread the garbage collector runs on."""
-        try:
-            self._loop.call_soon_threadsafe(self.drop, subscription)
-        except RuntimeError:  # the loop is closed, and nobody wakes anybody any more
-            pass
+        if self.home.is_forked:
+            return  # the loop's self-pipe is the parent's
+        with suppress(RuntimeError):  # the loop is closed, and nobody wakes anybody any more
+            self.home.loop.call_soon_threadsafe(self.drop, subscription)
 
     def wake(self, topics: Iterable[str]) -> None:
         """Wake everybody who listens to one of `topics`."""
