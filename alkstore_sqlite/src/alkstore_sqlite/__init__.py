@@ -1,1 +1,7 @@
-"""placeholder"""
+"""alkstore on SQLite: `SqliteStore.open("app.db")`."""
+
+from alkstore_sqlite.store import SqliteStore
+
+__version__ = "1.0.0"
+
+__all__ = ["SqliteStore"]

@@ -1,0 +1,225 @@
+"""The SQLite engine: one file, one writer at a time, any number of processes."""
+
+import asyncio
+import atexit
+import contextlib
+import sqlite3
+import warnings
+import weakref
+from collections.abc import Awaitable
+from typing import Any
+
+import aiosqlite
+from alkstore_core.cancellation import see_through
+from alkstore_core.clock import Clock
+from alkstore_core.engine import Engine, EngineTransaction, Session
+from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError
+from alkstore_core.wakes import Subscription, WakeHub
+
+from alkstore_sqlite import caller
+from alkstore_sqlite.database import Database, checked_library
+from alkstore_sqlite.enlisted import EnlistedTransaction, in_transaction
+from alkstore_sqlite.readers import Readers
+from alkstore_sqlite.session import SqliteSession
+from alkstore_sqlite.setup import Setup
+from alkstore_sqlite.transaction import SqliteTransaction
+from alkstore_sqlite.watcher import Watcher
+from alkstore_sqlite.writer import Build, Lease, Undo, Writer
+
+
+class Autocommit(SqliteSession):
+    """Every write shares a commit with whatever else is in flight; every read has a snapshot of its own."""
+
+    def __init__(self, engine: "SqliteEngine", writer: Writer, readers: Readers) -> None:
+        self._engine = engine
+        self._writer = writer
+        self._readers = readers
+
+    def _write(self, build: Build, *arguments: Any, undo: Undo | None = None) -> Awaitable[Any]:
+        if self._engine.is_held:
+            self._engine.refuse_waiting_for_oneself()
+        return self._writer.submit(build, arguments, undo)
+
+    def _read(self, build: Build, *arguments: Any) -> Awaitable[Any]:
+        return self._readers.submit(build, arguments)
+
+
+class SqliteEngine(Engine):
+    """One store's threads and connections on one database file."""
+
+    def __init__(self, database: Database, *, poll_interval: float, readers: int, clock: Clock) -> None:
+        self.database = database
+        self.clock = clock
+        self.own_stamps: dict[str, int] = {}
+        """The stamps that this process left on topics it listens to, and woke itself."""
+        self._poll_interval = poll_interval
+        self._reader_count = readers
+        self._closing = False
+        self._opened = False
+        self._idle_connection: aiosqlite.Connection | None = None
+        self._transaction: SqliteTransaction | None = None
+        self._enlisted: weakref.WeakKeyDictionary[asyncio.Task[Any], weakref.WeakSet[EnlistedTransaction]] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._background: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"{self.database.path!r}"
+
+    async def open(self) -> None:
+        checked_library()
+        self._loop = asyncio.get_running_loop()
+        self.hub = WakeHub()
+        setup = Setup(self.database)
+        try:
+            await see_through(setup.run)
+            self._gate = setup.gate
+            self._writer = Writer(self.database, setup.gate, self.clock, self.hub, self.own_stamps)
+            self._readers = Readers(self.database, self.clock, self._reader_count)
+            self._watcher = Watcher(self.database, self.hub, self.own_stamps, self._poll_interval)
+        except BaseException:
+            setup.undo()
+            raise
+        self._file = self.database.identity()
+        self._writer.start(setup.connection)
+        self._readers.start()
+        self._watcher.start()
+        self._autocommit = Autocommit(self, self._writer, self._readers)
+        self._opened = True
+        _open_engines.add(self)
+
+    async def close(self) -> None:
+        self._closing = True
+        _open_engines.discard(self)
+        transaction = self._transaction
+        if transaction is not None:
+            with contextlib.suppress(AlkstoreError):
+                await transaction.rollback()
+        while self._background:
+            await asyncio.wait(self._background)
+        self.hub.close()
+        await self._watcher.close()
+        await self._readers.close()
+        if self._idle_connection is not None:
+            await self._idle_connection.close()
+            self._idle_connection = None
+        await self._writer.close()
+        self._gate.close()
+
+    def forget(self) -> None:
+        if self._opened and not self._closing:
+            self._closing = True
+            _open_engines.discard(self)
+            for part in (self._watcher, self._readers, self._writer):
+                part.forget()
+
+    def autocommit(self) -> Session:
+        return self._autocommit
+
+    async def begin(self) -> EngineTransaction:
+        self._refuse_closed()
+        if self.is_held:
+            self.refuse_waiting_for_oneself()
+        lease = await self._writer.lease()
+        try:
+            self._refuse_closed()
+            self.check_file()
+            if self._idle_connection is None:
+                await see_through(self._connect)
+            return self._begun(lease)
+        except sqlite3.Error as error:
+            lease.release()
+            raise self.database.failed(error) from error
+        except BaseException:
+            lease.release()
+            raise
+
+    def enlist(self, connection: object) -> EngineTransaction:
+        enlisted = EnlistedTransaction(self, connection)
+        task = asyncio.current_task()
+        if task is not None:
+            self._enlisted.setdefault(task, weakref.WeakSet()).add(enlisted)
+        return enlisted
+
+    async def watch(self, topic: str) -> Subscription:
+        self._refuse_closed()
+        return await self._watcher.register(topic)
+
+    def now(self) -> int:
+        return self.clock.now()
+
+    async def sleep_until(self, when: int) -> None:
+        await self.clock.sleep_until(when)
+
+    # for this package's transactions and sessions
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a transaction is open, so that a write by its own task would wait for itself."""
+        return self._transaction is not None or len(self._enlisted) > 0
+
+    def refuse_waiting_for_oneself(self) -> None:
+        """Raise DatabaseError if the current task holds an open transaction (T11)."""
+        task = asyncio.current_task()
+        if task is None:
+            return
+        held = self._transaction is not None and self._transaction.holder is task
+        if held or any(in_transaction(enlisted.connection) for enlisted in self._enlisted.get(task, ())):
+            raise DatabaseError(
+                "this task holds an open transaction on this store and SQLite has one writer, so this write would "
+                "wait for itself: do it on the transaction, or after its end"
+            )
+
+    def check_file(self) -> None:
+        """Raise DatabaseError if the file at the path is not the one that was opened."""
+        if self.database.identity() != self._file:
+            raise self.database.replaced()
+
+    def take_back(self, connection: aiosqlite.Connection) -> None:
+        """A transaction has ended in order, and its connection is clean."""
+        self._transaction = None
+        self._idle_connection = connection
+
+    async def discard(self, connection: aiosqlite.Connection) -> None:
+        """A transaction did not end in order: its connection is closed, whatever is open on it."""
+        self._transaction = None
+        with contextlib.suppress(sqlite3.Error, ValueError):
+            await connection.close()
+
+    def roll_back_abandoned(self, transaction: SqliteTransaction) -> None:
+        """Roll a dropped transaction back in the background. From any thread."""
+
+        def start() -> None:
+            task = self._loop.create_task(transaction.finish_abandoned())
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the slot nobody's
+            self._loop.call_soon_threadsafe(start)
+
+    async def _connect(self) -> None:
+        self._idle_connection = await caller.connect(self.database)
+
+    def _begun(self, lease: Lease) -> SqliteTransaction:
+        connection, self._idle_connection = self._idle_connection, None
+        assert connection is not None
+        caller.start(connection, self.database.busy_timeout)
+        self._transaction = SqliteTransaction(self, connection, lease, asyncio.current_task())
+        return self._transaction
+
+    def _refuse_closed(self) -> None:
+        if self._closing:
+            raise ClosedError("this store is closed: open another one")
+
+
+def _warn_of_forgotten() -> None:
+    for engine in list(_open_engines):
+        warnings.warn(
+            f"the store on {engine!r} was still open when the process ended: close it, or use 'async with'",
+            ResourceWarning,
+            stacklevel=1,
+        )
+
+
+_open_engines: weakref.WeakSet[SqliteEngine] = weakref.WeakSet()
+atexit.register(_warn_of_forgotten)

@@ -1,0 +1,174 @@
+"""Joining a transaction that the caller opened on a connection of their own (T10).
+
+Taken are an aiosqlite connection, and SQLAlchemy's `AsyncSession` and `AsyncConnection` on aiosqlite. The wake's stamp
+is written with each operation, so a savepoint takes it back, and every watcher sees it after the commit.
+"""
+
+import asyncio
+import sqlite3
+import sys
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiosqlite
+from alkstore_core.engine import EngineTransaction
+from alkstore_core.errors import DatabaseError
+
+from alkstore_sqlite.caller import on_thread
+from alkstore_sqlite.notify import new_stamp, stamp_topics
+from alkstore_sqlite.operations import Scope, drive
+from alkstore_sqlite.session import SqliteSession
+from alkstore_sqlite.writer import Build, Undo
+
+if TYPE_CHECKING:
+    from alkstore_sqlite.engine import SqliteEngine
+
+
+def refuse_unjoinable(connection: object) -> None:
+    """Check that `connection` is one that can be joined and has a transaction open, without any SQL.
+
+    Raises:
+        DatabaseError: it is not, or has none.
+    """
+    if isinstance(connection, aiosqlite.Connection):
+        try:
+            is_open = connection.in_transaction
+        except ValueError as error:
+            raise DatabaseError(f"cannot enlist {connection!r}: it is closed") from error
+        if not is_open:
+            raise DatabaseError(
+                "cannot enlist this aiosqlite connection: no transaction is open on it; execute BEGIN IMMEDIATE first"
+            )
+        return
+    alchemy = sys.modules.get("sqlalchemy.ext.asyncio")
+    if alchemy is not None and isinstance(connection, alchemy.AsyncSession | alchemy.AsyncConnection):
+        driver = (
+            connection.get_bind().dialect.driver
+            if isinstance(connection, alchemy.AsyncSession)
+            else (connection.dialect.driver)
+        )
+        if driver != "aiosqlite":
+            raise DatabaseError(f"cannot enlist a SQLAlchemy connection on {driver}: this store needs sqlite+aiosqlite")
+        if not connection.in_transaction():
+            raise DatabaseError(
+                f"cannot enlist this {type(connection).__name__}: no transaction is open on it; begin one first"
+            )
+        return
+    raise DatabaseError(
+        f"cannot enlist a {type(connection).__name__}: give an aiosqlite connection, or a SQLAlchemy AsyncSession or "
+        "AsyncConnection on aiosqlite, with a transaction open"
+    )
+
+
+def in_transaction(connection: Any) -> bool:
+    """Whether the caller's transaction on it is still open."""
+    if isinstance(connection, aiosqlite.Connection):
+        try:
+            return connection.in_transaction
+        except ValueError:
+            return False
+    return bool(connection.in_transaction())
+
+
+class EnlistedTransaction(SqliteSession, EngineTransaction):
+    """A session on the caller's own connection."""
+
+    def __init__(self, engine: "SqliteEngine", connection: Any) -> None:
+        refuse_unjoinable(connection)
+        self._engine = engine
+        self._given = connection
+        self._driver: aiosqlite.Connection | None = None
+        self._resolving = asyncio.Lock()
+
+    @property
+    def connection(self) -> Any:
+        return self._given
+
+    async def _write(self, build: Build, *arguments: Any, undo: Undo | None = None) -> Any:
+        scope = Scope(self._engine.clock)
+
+        def work(connection: sqlite3.Connection) -> Any:
+            # A cursor of our own class: the caller's row factory is not for us.
+            cursor = sqlite3.Cursor(connection)
+            cursor.row_factory = None
+            cursor.execute("SAVEPOINT alkstore")
+            try:
+                result = drive(cursor, build(scope, *arguments))
+                drive(cursor, stamp_topics(scope.topics, new_stamp()))
+            except BaseException:
+                if connection.in_transaction:
+                    cursor.execute("ROLLBACK TO alkstore")
+                    cursor.execute("RELEASE alkstore")
+                raise
+            cursor.execute("RELEASE alkstore")
+            return result
+
+        driver = await self._resolved()
+        try:
+            return await on_thread(driver, work)
+        except sqlite3.Error as error:
+            raise self._engine.database.failed(error) from error
+        except ValueError as error:
+            raise DatabaseError(f"the enlisted connection was closed: {error}") from error
+
+    def _read(self, build: Build, *arguments: Any) -> Awaitable[Any]:
+        return self._write(build, *arguments)
+
+    async def _resolved(self) -> aiosqlite.Connection:
+        if not in_transaction(self._given):
+            raise DatabaseError("the enlisted transaction has ended: enlist again in the next one")
+        async with self._resolving:
+            if self._driver is None:
+                driver = await _driver_of(self._given)
+                try:
+                    await on_thread(driver, self._prepare)
+                except sqlite3.Error as error:
+                    raise self._engine.database.failed(error) from error
+                self._driver = driver
+        return self._driver
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        path: str = sqlite3.Cursor(connection).execute("PRAGMA database_list").fetchone()[2]
+        ours = self._engine.database.identity()
+        try:
+            status = Path(path).stat()
+        except OSError:
+            theirs = None
+        else:
+            theirs = status.st_dev, status.st_ino
+        if theirs is None or theirs != ours:
+            raise DatabaseError(
+                f"cannot enlist a connection to {path or 'a database in memory'}: this store is on "
+                f"{self._engine.database.path}, and one transaction cannot span both"
+            )
+        if not connection.in_transaction:
+            if connection.isolation_level is None:
+                raise DatabaseError(
+                    "cannot enlist this connection: it commits every statement by itself (AUTOCOMMIT); open it with "
+                    "another isolation level"
+                )
+            # SQLAlchemy says that a transaction is open, and the driver has not begun one. Begun here and now, it is
+            # a real one: otherwise a later SAVEPOINT would be the outermost, and its release would commit.
+            sqlite3.Cursor(connection).execute("BEGIN IMMEDIATE")
+
+    async def commit(self) -> None:
+        raise DatabaseError("this transaction was enlisted: commit it where it was opened")
+
+    async def rollback(self) -> None:
+        raise DatabaseError("this transaction was enlisted: roll it back where it was opened")
+
+    def abandon(self) -> None:
+        """Nothing to do: the transaction is the caller's."""
+
+
+async def _driver_of(connection: Any) -> aiosqlite.Connection:
+    if isinstance(connection, aiosqlite.Connection):
+        return connection
+    session_connection = connection
+    if hasattr(connection, "connection") and callable(connection.connection):  # an AsyncSession
+        session_connection = await connection.connection()
+    raw = await session_connection.get_raw_connection()
+    driver = raw.driver_connection
+    assert isinstance(driver, aiosqlite.Connection)
+    return driver

@@ -1,0 +1,89 @@
+"""The stored schema: its version, and how a file comes to the one that this package knows (X2)."""
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from alkstore_core.errors import DatabaseError
+
+_FILE = re.compile(r"(\d{4})_\w+\.sql")
+
+
+class Migration(NamedTuple):
+    """One numbered step: the statements that lead to schema version `version`."""
+
+    version: int
+    sql: str
+
+
+def known_migrations() -> tuple[Migration, ...]:
+    """The migrations of this package, in order: the numbered files of `sql/`."""
+    found = sorted(
+        (Migration(int(match[1]), file.read_text("utf-8")))
+        for file in files(__package__).joinpath("sql").iterdir()
+        if (match := _FILE.fullmatch(file.name))
+    )
+    return tuple(found)
+
+
+def schema_version(cursor: sqlite3.Cursor) -> int:
+    """The version of the file's schema, 0 where alkstore has no tables yet."""
+    cursor.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'alkstore_meta'")
+    if cursor.fetchone() is None:
+        return 0
+    cursor.execute("SELECT value FROM alkstore_meta WHERE key = 'schema_version'")
+    row = cursor.fetchone()
+    return 0 if row is None else row[0]
+
+
+def refuse_newer(version: int, path: str, migrations: Sequence[Migration]) -> None:
+    """Raise DatabaseError if `version` is beyond what `migrations` lead to."""
+    newest = migrations[-1].version
+    if version > newest:
+        raise DatabaseError(
+            f"{path} has alkstore schema version {version}, and this alkstore-sqlite knows versions up to {newest}: "
+            "upgrade alkstore-sqlite; the file was not touched"
+        )
+
+
+def migrate(cursor: sqlite3.Cursor, path: str, migrations: Sequence[Migration]) -> None:
+    """Bring the schema forward, each version in a transaction of its own.
+
+    The caller holds the gate, so no other store migrates meanwhile. A fault leaves the version reached before.
+
+    Raises:
+        DatabaseError: the schema is newer than `migrations`.
+        sqlite3.Error: a migration failed; its transaction was rolled back.
+    """
+    for migration in migrations:
+        cursor.execute("BEGIN IMMEDIATE")
+        try:
+            version = schema_version(cursor)
+            refuse_newer(version, path, migrations)
+            if version < migration.version:
+                for statement in split(migration.sql):
+                    cursor.execute(statement)
+                cursor.execute(
+                    "INSERT INTO alkstore_meta (key, value) VALUES ('schema_version', ?) "
+                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                    (migration.version,),
+                )
+            cursor.execute("COMMIT")
+        except BaseException:
+            if cursor.connection.in_transaction:
+                cursor.execute("ROLLBACK")
+            raise
+
+
+def split(script: str) -> list[str]:
+    """The statements of a script: ``executescript`` would commit the transaction it runs in."""
+    statements: list[str] = []
+    pending = ""
+    for part in re.split(r"(?<=;)", script):
+        pending += part
+        if sqlite3.complete_statement(pending):
+            statements.append(pending.strip())
+            pending = ""
+    return statements

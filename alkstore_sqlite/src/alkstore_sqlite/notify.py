@@ -1,0 +1,52 @@
+"""Notify on SQLite: a stamp per topic, written in the transaction that wakes.
+
+This process's own commits wake its own listeners directly. For the others a stamp is left, which their watcher compares
+with the one it saw last (N7).
+"""
+
+import secrets
+from collections.abc import Iterable
+
+from alkstore_core.wakes import channel_topic
+
+from alkstore_sqlite.operations import Operation, Row, Scope, count, rows
+from alkstore_sqlite.statements import Statements
+
+SQL = Statements("notify")
+
+TOPIC_LIMIT = 10_000
+"""About how many topics keep a stamp; channels named after ids would otherwise fill the file."""
+
+
+def notify(scope: Scope, channel: str, payload: bytes | None) -> Operation[None]:
+    """Wake the channel at the commit. The payload was checked and is not kept: wakes carry none (N1, N3)."""
+    scope.topics.add(channel_topic(channel))
+    yield from ()
+
+
+def new_stamp() -> int:
+    """A stamp that no topic ever had, but for a chance of one in 2^63."""
+    return secrets.randbits(63)
+
+
+def stamp_topics(topics: Iterable[str], stamp: int) -> Operation[None]:
+    """Leave the stamp on each of the topics."""
+    for topic in topics:
+        yield count(SQL.stamp_topic, topic, stamp)
+
+
+def read_stamps(topics: Iterable[str]) -> Operation[dict[str, int | None]]:
+    """The latest stamp of each topic, None for one that has none."""
+    stamps: dict[str, int | None] = {}
+    for topic in topics:
+        found: list[Row] = yield rows(SQL.read_stamp, topic)
+        stamps[topic] = found[0][0] if found else None
+    return stamps
+
+
+def bound_topics() -> Operation[None]:
+    """Keep the number of stamps near `TOPIC_LIMIT`."""
+    found: list[Row] = yield rows(SQL.count_topics)
+    excess = found[0][0] - TOPIC_LIMIT
+    if excess > 0:
+        yield count(SQL.forget_topics, excess)

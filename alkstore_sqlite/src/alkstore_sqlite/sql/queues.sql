@@ -1,0 +1,124 @@
+-- name: insert_job
+-- Add one pending job and give its id (Q1).
+INSERT INTO alkstore_jobs (
+    queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
+    backoff_base_s, dead_letter_retention_s, created_at, claims, place
+) VALUES (?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 1)
+RETURNING id;
+
+-- name: insert_jobs
+-- Add one of many pending jobs; the last id of them all is asked for afterwards (Q12).
+INSERT INTO alkstore_jobs (
+    queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
+    backoff_base_s, dead_letter_retention_s, created_at, claims, place
+) VALUES (?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 1);
+
+-- name: last_job_id
+-- The id given out last; ids given out in one transaction follow one another.
+SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_jobs';
+
+-- name: set_expired_aside
+-- Take what has expired out of the claim order once, so that no later claim walks over it.
+UPDATE alkstore_jobs SET place = 2
+WHERE queue = ? AND place IN (0, 1) AND expires_at <= ? AND expires_at IS NOT NULL AND state < 2;
+
+-- name: return_lapsed
+-- Put lapsed claims back into the claim order, and bury those that were the last attempt (Q4).
+UPDATE alkstore_jobs SET
+    state = iif(attempts >= max_attempts, 2, 1),
+    place = iif(attempts >= max_attempts, 2, 1),
+    last_error = iif(attempts >= max_attempts, 'max attempts exceeded', last_error),
+    died_at = iif(attempts >= max_attempts, ?, died_at),
+    purge_at = iif(attempts >= max_attempts AND dead_letter_retention_s IS NOT NULL,
+                   iif(dead_letter_retention_s > 9223372036854775807 - max(?, 0), 9223372036854775807,
+                       ? + dead_letter_retention_s),
+                   purge_at)
+WHERE queue = ? AND place = 0 AND claim_expires_at <= ?;
+
+-- name: next_priority
+-- The highest priority at or below a bound that has any row in the claim order, ready or not.
+SELECT priority FROM alkstore_jobs
+WHERE queue = ? AND place = 1 AND priority <= ?
+ORDER BY priority DESC LIMIT 1;
+
+-- name: claimable
+-- The first rows of one priority in claim order (Q3). Seeking each priority never walks the delayed rows of another.
+SELECT id, queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
+    backoff_base_s, dead_letter_retention_s, created_at, worker_id, claimed_at, claim_expires_at, last_error, died_at,
+    claims
+FROM alkstore_jobs
+WHERE queue = ? AND place = 1 AND priority = ? AND ready_at <= ?
+    AND (state = 0 OR claim_expires_at <= ?)   -- a clock set back may make a claim live again
+ORDER BY ready_at, id LIMIT ?;
+
+-- name: claim
+-- Hand one row to a worker (Q4).
+UPDATE alkstore_jobs SET
+    state = 1, place = 0, worker_id = ?, claimed_at = ?, claim_expires_at = ?, attempts = attempts + 1,
+    claims = claims + 1
+WHERE id = ?;
+
+-- name: ack_claim
+-- Delete the row of one live claim (Q5, Q6).
+DELETE FROM alkstore_jobs WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
+
+-- name: ack_job
+-- Delete a row that this worker holds a live claim on (Q8).
+DELETE FROM alkstore_jobs WHERE id = ? AND queue = ? AND worker_id = ? AND state = 1 AND claim_expires_at > ?;
+
+-- name: retry_claim
+-- Make the row of one live claim wait again (Q7).
+UPDATE alkstore_jobs SET
+    state = 0, place = 1, ready_at = ?, last_error = ?, worker_id = NULL, claimed_at = NULL, claim_expires_at = NULL
+WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
+
+-- name: bury_claim
+-- Make the row of one live claim a dead letter (Q6, Q9).
+UPDATE alkstore_jobs SET state = 2, place = 2, last_error = ?, died_at = ?, purge_at = ?
+WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
+
+-- name: extend_claim
+-- Move the deadline of one live claim (Q6).
+UPDATE alkstore_jobs SET claim_expires_at = ?, place = iif(expires_at <= ?, 2, 0)
+WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
+
+-- name: release_claim
+-- Give the row of one live claim back, the attempt not counted (Q15).
+UPDATE alkstore_jobs SET
+    state = 0, place = 1, ready_at = ?, attempts = attempts - 1, worker_id = NULL, claimed_at = NULL,
+    claim_expires_at = NULL
+WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
+
+-- name: cancel_job
+-- Delete a job that is not dead (Q8).
+DELETE FROM alkstore_jobs WHERE id = ? AND queue = ? AND state < 2;
+
+-- name: find_job
+-- Look a job up in any queue (Q8).
+SELECT id, queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
+    backoff_base_s, dead_letter_retention_s, created_at, worker_id, claimed_at, claim_expires_at, last_error, died_at
+FROM alkstore_jobs WHERE id = ?;
+
+-- name: bury_expired
+-- Make every expired job a dead letter (Q10).
+UPDATE alkstore_jobs SET
+    state = 2, place = 2, last_error = 'expired', died_at = ?,
+    purge_at = iif(dead_letter_retention_s > 9223372036854775807 - max(?, 0), 9223372036854775807,
+                   ? + dead_letter_retention_s)
+WHERE queue = ? AND place IN (0, 1, 2) AND expires_at <= ? AND expires_at IS NOT NULL AND state < 2;
+
+-- name: purge_dead
+-- Delete dead letters past their retention (Q10).
+DELETE FROM alkstore_jobs WHERE queue = ? AND purge_at <= ? AND purge_at IS NOT NULL;
+
+-- name: next_ready
+-- When the first row of one priority is ready, by time alone (Q13).
+SELECT ready_at FROM alkstore_jobs
+WHERE queue = ? AND place = 1 AND priority = ? AND (expires_at IS NULL OR expires_at > ?)
+ORDER BY ready_at LIMIT 1;
+
+-- name: next_lapse
+-- When the first claim lapses, if it is not ended before (Q13).
+SELECT claim_expires_at FROM alkstore_jobs
+WHERE queue = ? AND place = 0 AND (expires_at IS NULL OR expires_at > ?)
+ORDER BY claim_expires_at LIMIT 1;
