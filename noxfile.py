@@ -1,0 +1,124 @@
+"""What can be done with this repository, each as ``nox -s NAME``; ``nox -s tests`` does all that decides.
+
+Sessions make their own environments. The workspace's members in ``pyproject.toml`` say which distributions and which
+engines there are, so a new engine has its column here, and is red without it, as soon as it is a member.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.10.9"
+nox.options.default_venv_backend = "uv|virtualenv"
+nox.options.sessions = ["tests"]
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+DISTRIBUTIONS: list[str] = PROJECT["tool"]["uv"]["workspace"]["members"]
+ENGINES = [
+    name.removeprefix("alkstore_") for name in DISTRIBUTIONS if name.startswith("alkstore_") and name != "alkstore_core"
+]
+SOURCES = [*(f"{name}/src" for name in DISTRIBUTIONS), "examples", "noxfile.py"]
+
+
+def other_pythons() -> list[str]:
+    """The Pythons that work on this machine beside the one that runs nox."""
+    found = []
+    for version in ("3.11", "3.12", "3.13"):
+        command = shutil.which(f"python{version}")
+        if command is None or version == f"{sys.version_info.major}.{sys.version_info.minor}":
+            continue
+        if subprocess.run([command, "-c", ""], check=False, capture_output=True).returncode == 0:
+            found.append(version)
+    return found
+
+
+OTHER_PYTHONS = other_pythons()
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    """Install the distributions, editable, and what the dependency groups name."""
+    editable = [argument for name in DISTRIBUTIONS for argument in ("-e", name)]
+    session.install(*editable, *nox.project.dependency_groups(PROJECT, *groups))
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """The main job on SQLite: examples/webhooks.py, with whatever options follow ``--``."""
+    install(session, "examples")
+    session.run("python", "examples/webhooks.py", *session.posargs)
+
+
+@nox.session(python=False)
+def tests(session: nox.Session) -> None:
+    """Everything that decides: the sessions below, each of which can be run by itself."""
+    contracts = [f"contract({engine})" for engine in ENGINES]
+    if "3.13" in OTHER_PYTHONS:
+        contracts += [f"contract-3.13({engine})" for engine in ENGINES]
+    for name in ("lint", "types", "unit", "docs", *contracts, "wheels"):
+        session.notify(name, ())
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Style, format, and who may import whom."""
+    install(session, "lint")
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("lint-imports", "--no-logo")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Types, by mypy and by pyright."""
+    install(session, "types", "examples", "test")
+    session.run("mypy", *SOURCES)
+    session.run("pyright")
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Every package's own tests and the examples'; ``-- PATH -k NAME`` chooses."""
+    install(session, "test", "examples")
+    session.run("pytest", *(session.posargs or ("--ignore=docs",)))
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation, held to the code: snippets run, links and legs exist, options are named."""
+    install(session, "test", "types", "examples")
+    session.run("pytest", "docs", *session.posargs)
+
+
+@nox.parametrize("engine", ENGINES, ids=ENGINES)
+def contract(session: nox.Session, engine: str) -> None:
+    """One engine against the whole contract."""
+    install(session, "test")
+    session.run("alkstore-contract", "run", engine, *session.posargs)
+
+
+nox.session(contract)
+for version in OTHER_PYTHONS:
+    nox.session(contract, name=f"contract-{version}", python=version)
+
+
+@nox.session
+def wheels(session: nox.Session) -> None:
+    """What a user installs: all distributions built, put into a clean environment, held to the contract there."""
+    session.install("uv")
+    built = Path(session.create_tmp()) / "wheels"
+    shutil.rmtree(built, ignore_errors=True)
+    session.run("uv", "build", "--quiet", "--all-packages", "--out-dir", str(built))
+    session.install(*map(str, built.glob("*.whl")))
+    session.chdir(session.create_tmp())
+    for engine in ("mem", "sqlite"):  # those that need no server
+        session.run("alkstore-contract", "run", engine)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """The benchmarks, on this machine; ``-- NAME`` chooses."""
+    install(session, "examples")
+    session.run("python", "benchmarks/run.py", *session.posargs)
