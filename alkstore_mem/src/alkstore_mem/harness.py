@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 from uuid import uuid4
 
 from alkstore_contract_suite.harness import Harness, JobCounts, LockRow, NativeTransaction, Witness
 from alkstore_core import JobState, Opening, Store, Transaction
+
 from alkstore_mem.connection import Connection
 from alkstore_mem.database import Database
 from alkstore_mem.engine import MemEngine
@@ -107,8 +108,9 @@ class MemHarness(Harness):
     async def stop(self) -> None:
         await self._keeper.close()
 
-    def open(self) -> Opening[Store]:
-        return cast("Opening[Store]", MemStore.open(self._name, clock=self.clock))
+    def open(self, *, patience_s: float | None = None) -> Opening[Store]:
+        options: dict[str, Any] = {} if patience_s is None else {"busy_timeout": patience_s}
+        return cast("Opening[Store]", MemStore.open(self._name, clock=self.clock, **options))
 
     async def write(self, tx: Transaction, value: str) -> None:
         await tx.connection.put(f"{next(self._numbers):09}", value)

@@ -159,8 +159,13 @@ class Harness(ABC):
         """Remove the place; stores are closed by then."""
 
     @abstractmethod
-    def open(self) -> Opening[Store]:
-        """A store on this leg's data with this harness's clock: the first, or one more beside it."""
+    def open(self, *, patience_s: float | None = None) -> Opening[Store]:
+        """A store on this leg's data with this harness's clock: the first, or one more beside it.
+
+        Args:
+            patience_s: how long its operations wait for the database and for other writers before they fail, in
+                seconds of real time; without it the engine's default.
+        """
 
     async def advance(self, seconds: int) -> None:
         """Let time pass for every store of this process, and wake what waits for it."""
@@ -204,7 +209,7 @@ class Harness(ABC):
         self._missing("spoil")
 
     def outage(self) -> AbstractAsyncContextManager[None]:
-        """A time in which operations on the database fail, and after which they work again (need ``outage``)."""
+        """A time in which no write succeeds: each fails once its store's patience has ended (need ``outage``)."""
         self._missing("outage")
 
     async def sever(self) -> None:

@@ -25,7 +25,7 @@ NEEDS = {
     "child": Need("an address that a child process can open: Harness.address", "multi_process"),
     "durable": Need("data that outlives its stores: close them all, Harness.restart, open again", "durable"),
     "spoil": Need("a transaction whose COMMIT the driver refuses: Harness.spoil", "durable"),
-    "outage": Need("a time in which the database cannot be used: Harness.outage", "durable"),
+    "outage": Need("a time in which no write succeeds: Harness.outage", "durable"),
     "sever": Need("cutting the connections that stores hold: Harness.sever", "server"),
 }
 """By name, as legs and ``Harness.unsupported`` write it."""
