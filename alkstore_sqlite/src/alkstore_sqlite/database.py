@@ -76,6 +76,13 @@ class Database:
         """The error to raise from `error`."""
         return database_error(error, self.path)
 
+    def too_busy(self) -> DatabaseError:
+        """The error for a writer that waited for its turn in vain."""
+        return DatabaseError(
+            f"{self.path}: the writer was taken for {self.busy_timeout:g} s by another transaction, of this process or "
+            "another: end it sooner, or raise busy_timeout"
+        )
+
     def identity(self) -> tuple[int, int] | None:
         """Which file stands at the path now, or None where there is none. It is looked at and not opened."""
         try:

@@ -17,6 +17,7 @@ from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError
 from alkstore_core.wakes import Subscription, WakeHub
 
 from alkstore_sqlite import caller
+from alkstore_sqlite.commits import Build, GroupCommit, Undo
 from alkstore_sqlite.database import Database, checked_library
 from alkstore_sqlite.enlisted import EnlistedTransaction, in_transaction
 from alkstore_sqlite.readers import Readers
@@ -24,7 +25,7 @@ from alkstore_sqlite.session import SqliteSession
 from alkstore_sqlite.setup import Setup
 from alkstore_sqlite.transaction import SqliteTransaction
 from alkstore_sqlite.watcher import Watcher
-from alkstore_sqlite.writer import Build, Lease, Undo, Writer
+from alkstore_sqlite.writer import Lease, Writer
 
 
 class Autocommit(SqliteSession):
@@ -74,14 +75,15 @@ class SqliteEngine(Engine):
         try:
             await see_through(setup.run)
             self._gate = setup.gate
-            self._writer = Writer(self.database, setup.gate, self.clock, self.hub, self.own_stamps)
+            commits = GroupCommit(setup.connection, self.database, self.clock, self.hub, self.own_stamps)
+            self._writer = Writer(self.database, setup.gate, commits, self.hub)
             self._readers = Readers(self.database, self.clock, self._reader_count)
             self._watcher = Watcher(self.database, self.hub, self.own_stamps, self._poll_interval)
         except BaseException:
             setup.undo()
             raise
         self._file = self.database.identity()
-        self._writer.start(setup.connection)
+        self._writer.start()
         self._readers.start()
         self._watcher.start()
         self._autocommit = Autocommit(self, self._writer, self._readers)

@@ -11,10 +11,10 @@ from typing import Any
 from alkstore_core.clock import Clock
 from alkstore_core.errors import ClosedError
 
+from alkstore_sqlite.commits import Build
 from alkstore_sqlite.database import Database
 from alkstore_sqlite.failures import is_busy
 from alkstore_sqlite.operations import Scope, drive
-from alkstore_sqlite.writer import Build
 
 
 class Readers:

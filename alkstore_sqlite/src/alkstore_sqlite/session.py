@@ -9,7 +9,7 @@ from alkstore_core.options import JobStamp
 from alkstore_core.values import Job, StreamEvent
 
 from alkstore_sqlite import locks, notify, queues, scheduler, streams
-from alkstore_sqlite.writer import Build, Undo
+from alkstore_sqlite.commits import Build, Undo
 
 
 class SqliteSession(Session):

@@ -4,10 +4,10 @@ import os
 from typing import Self
 from urllib.parse import unquote
 
+from alkstore_core import Clock, Opening, Store
 from alkstore_core.clock import SystemClock
 from alkstore_core.errors import DatabaseError
 
-from alkstore_core import Clock, Opening, Store
 from alkstore_sqlite.database import Database, checked_path
 from alkstore_sqlite.engine import SqliteEngine
 

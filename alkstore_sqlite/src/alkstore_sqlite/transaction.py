@@ -12,10 +12,11 @@ from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import ClosedError, DatabaseError
 
 from alkstore_sqlite.caller import CallerConnection, on_thread
+from alkstore_sqlite.commits import Build, Undo
 from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Scope, drive
 from alkstore_sqlite.session import SqliteSession
-from alkstore_sqlite.writer import Build, Lease, Undo
+from alkstore_sqlite.writer import Lease
 
 if TYPE_CHECKING:
     from alkstore_sqlite.engine import SqliteEngine

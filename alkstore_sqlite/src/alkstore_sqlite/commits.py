@@ -1,0 +1,173 @@
+"""Group commit: many callers' operations in one transaction, each of them told only once it is durable."""
+
+import asyncio
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Collection
+from typing import Any
+
+from alkstore_core.clock import Clock
+from alkstore_core.wakes import WakeHub
+
+from alkstore_sqlite.database import Database, begin_immediate
+from alkstore_sqlite.failures import is_busy
+from alkstore_sqlite.migrations import known_migrations, refuse_newer, schema_version
+from alkstore_sqlite.notify import bound_topics, new_stamp, stamp_topics
+from alkstore_sqlite.operations import Operation, Scope, drive
+
+_BOUND_TOPICS_COMMITS = 4096
+"""After how many commits that wake somebody the number of stamped topics is looked at."""
+
+Build = Callable[..., Operation[Any]]
+"""Makes an operation from a scope and its arguments; called again when the operation is tried again."""
+Undo = Callable[[Any], "tuple[Build, tuple[Any, ...]] | None"]
+"""Names the operation that takes back what another returned, or None where nothing is to be taken back."""
+
+
+class Request:
+    """One operation that somebody waits for."""
+
+    __slots__ = ("arguments", "build", "future", "since", "undo")
+
+    def __init__(
+        self, build: Build, arguments: tuple[Any, ...], future: "asyncio.Future[Any]", undo: Undo | None
+    ) -> None:
+        self.build = build
+        self.arguments = arguments
+        self.future = future
+        self.undo = undo
+        self.since = time.monotonic()
+
+
+Outcome = tuple[Request, Any, BaseException | None]
+"""A request with what it returned, or with why it failed."""
+
+
+class GroupCommit:
+    """Owns the writing connection. Used by the writer thread alone."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        database: Database,
+        clock: Clock,
+        hub: WakeHub,
+        own_stamps: dict[str, int],
+    ) -> None:
+        self._connection: sqlite3.Connection | None = connection
+        self._database = database
+        self._clock = clock
+        self._hub = hub
+        self._own_stamps = own_stamps
+        self._file = database.identity()
+        self._waking_commits = 0
+        self._ddl_count = -1
+
+    def begin(self, deadline: float, meanwhile: Callable[[], object] = lambda: None) -> bool:
+        """Begin a transaction; False if somebody who knows nothing of the gate kept the database locked.
+
+        Args:
+            deadline: when to stop waiting, on the monotonic clock.
+            meanwhile: called again and again while it waits.
+
+        Raises:
+            DatabaseError: it cannot begin: the file was replaced, or its schema is newer by now.
+        """
+        if self._database.identity() != self._file:
+            raise self._database.replaced()
+        try:
+            if self._connection is None:
+                self._connection = self._database.connect(checkpoints=True)
+            cursor = self._connection.cursor()
+            begin_immediate(cursor, deadline, meanwhile)
+            # Any DDL by anybody counts this up: only then is it worth asking whether a newer alkstore migrated.
+            ddl_count: int = cursor.execute("PRAGMA schema_version").fetchone()[0]
+            if ddl_count != self._ddl_count:
+                refuse_newer(schema_version(cursor), self._database.path, known_migrations())
+                self._ddl_count = ddl_count
+        except sqlite3.Error as error:
+            self.roll_back()
+            if is_busy(error):
+                return False
+            raise self._database.failed(error) from error
+        except BaseException:
+            self.roll_back()
+            raise
+        return True
+
+    def run(self, batch: list[Request]) -> tuple[list[Outcome], Collection[str]]:
+        """Run `batch` in the transaction begun, and commit; the outcomes, and the topics to wake.
+
+        If anything fails all is undone and each request gets a transaction of its own, so that nobody shares
+        another's failure. That costs nothing while nothing fails, where a savepoint each would.
+        """
+        outcomes, topics = self._attempt(batch)
+        if len(batch) == 1 or outcomes[0][2] is None:
+            return outcomes, topics
+        outcomes, woken = [], set[str]()
+        for request in batch:
+            outcome, topics = self._alone(request)
+            outcomes.append(outcome)
+            woken.update(topics)
+        return outcomes, woken
+
+    def roll_back(self) -> None:
+        """Undo the open transaction, if any; a connection that cannot is thrown away and replaced (T9)."""
+        connection = self._connection
+        if connection is None or not connection.in_transaction:
+            return
+        try:
+            connection.cursor().execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
+
+    def close(self) -> None:
+        """Close the connection. Idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _alone(self, request: Request) -> tuple[Outcome, Collection[str]]:
+        try:
+            if not self.begin(time.monotonic() + self._database.busy_timeout):
+                raise self._database.too_busy()
+        except Exception as error:
+            return (request, None, error), ()
+        outcomes, topics = self._attempt([request])
+        return outcomes[0], topics
+
+    def _attempt(self, batch: list[Request]) -> tuple[list[Outcome], Collection[str]]:
+        """All of `batch` done and committed, or all of it failed with the first error."""
+        assert self._connection is not None
+        cursor = self._connection.cursor()
+        scope = Scope(self._clock)
+        outcomes: list[Outcome] = []
+        try:
+            for request in batch:
+                result = drive(cursor, request.build(scope, *request.arguments))
+                outcomes.append((request, result, None))
+            if scope.topics:
+                self._stamp(cursor, scope.topics)
+            cursor.execute("COMMIT")
+            if self._database.identity() != self._file:
+                raise self._database.replaced()
+        except sqlite3.Error as error:
+            self.roll_back()
+            failure = self._database.failed(error)
+            failure.__cause__ = error
+            return [(request, None, failure) for request in batch], ()
+        except BaseException as error:
+            self.roll_back()
+            return [(request, None, error) for request in batch], ()
+        return outcomes, scope.topics
+
+    def _stamp(self, cursor: sqlite3.Cursor, topics: set[str]) -> None:
+        stamp = new_stamp()
+        drive(cursor, stamp_topics(topics, stamp))
+        for topic in self._hub.topics() & topics:
+            self._own_stamps[topic] = stamp
+        self._waking_commits += 1
+        if self._waking_commits % _BOUND_TOPICS_COMMITS == 0:
+            drive(cursor, bound_topics())
