@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from alkstore_contract_suite.catalogue import locked_legs
 from alkstore_contract_suite.mutation import MUTANTS, Mutant, survivors
 

@@ -86,6 +86,7 @@ class MemHarness(Harness):
     unsupported: ClassVar[Mapping[str, str]] = {
         "child": "the data lives in one process",
         "durable": "the data ends with the last store on it",
+        "schema": "nothing is stored that a later version could find",
         "spoil": "nothing refuses a commit in memory",
         "outage": "memory is never away",
         "sever": "there is no connection to cut",

@@ -4,16 +4,17 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 from urllib.parse import quote
 
 import aiosqlite
 from alkstore_contract_suite.harness import Address, Harness, JobCounts, LockRow, NativeTransaction, Witness
 from alkstore_core import Opening, Store, Transaction
-from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 
 from alkstore_sqlite.store import SqliteStore
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
 _INSERT = "INSERT INTO business (value) VALUES (?)"
 _SELECT = "SELECT value FROM business ORDER BY id"
@@ -80,15 +81,17 @@ class AiosqliteNative(NativeTransaction):
 class AlchemyNative(NativeTransaction):
     """A transaction on a SQLAlchemy connection or session of the caller's own."""
 
-    def __init__(self, handle: AsyncConnection | AsyncSession) -> None:
+    def __init__(self, handle: "AsyncConnection | AsyncSession") -> None:
         self._handle = handle
         self._nested: Any = None
 
     @property
-    def handle(self) -> AsyncConnection | AsyncSession:
+    def handle(self) -> "AsyncConnection | AsyncSession":
         return self._handle
 
     async def write(self, value: str) -> None:
+        from sqlalchemy import text
+
         await self._handle.execute(text("INSERT INTO business (value) VALUES (:value)"), {"value": value})
 
     async def commit(self) -> None:
@@ -145,6 +148,8 @@ class SqliteHarness(Harness):
                     await connection.execute("BEGIN IMMEDIATE")
                 yield AiosqliteNative(connection)
             return
+        from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine  # slow: not in children
+
         alchemy = create_async_engine(f"sqlite+aiosqlite:///{self._path}")
         try:
             handle = AsyncConnection(alchemy) if kind == "sqlalchemy-connection" else AsyncSession(alchemy)
@@ -161,6 +166,10 @@ class SqliteHarness(Harness):
 
     def address(self) -> Address:
         return Address(f"sqlite:///{quote(str(self._path))}")
+
+    async def move_schema_version(self, by: int) -> None:
+        with closing(sqlite3.connect(self._path)) as connection, connection:
+            connection.execute("UPDATE alkstore_meta SET value = value + ? WHERE key = 'schema_version'", (by,))
 
     async def spoil(self, tx: Transaction) -> None:
         def refuse_commit(action: int, argument: str | None, *_: str | None) -> int:

@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from alkstore_core import Opening, Store, open_store
+from alkstore_core import Opening, Store, Transaction, open_store
 from alkstore_core.testing import ManualClock
 
-Body = Callable[..., Awaitable[Any]]
+from alkstore_contract_suite.harness import Harness
 
 
 class Child:
@@ -29,15 +29,22 @@ class Child:
         clock: this process's clock, set to the parent's time at the start; `children.RunningChild.advance` moves it.
     """
 
-    def __init__(self, url: str, options: dict[str, Any], now: int) -> None:
-        self.clock = ManualClock(now)
-        self._url = url
-        self._options = options
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.clock = ManualClock(task["now"])
+        self._task = task
+        self._harness: Harness | None = None
         self._released: dict[str, asyncio.Event] = {}
 
     def open(self) -> Opening[Store]:
         """A store on the leg's data, with this child's clock."""
-        return open_store(self._url, clock=self.clock, **self._options)
+        return open_store(self._task["url"], clock=self.clock, **self._task["options"])
+
+    async def write(self, tx: Transaction, value: str) -> None:
+        """`Harness.write`: insert `value` into the business table through ``tx.connection``."""
+        if self._harness is None:
+            harness: type[Harness] = _loaded(self._task["harness"])
+            self._harness = harness(Path(self._task["directory"]))
+        await self._harness.write(tx, value)
 
     def reached(self, name: str, value: object = None) -> None:
         """Tell the parent that `name` was reached, with any JSON value, and go on."""
@@ -53,15 +60,18 @@ class Child:
         """Follow the parent's lines until there are no more."""
         reader = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-        async for line in reader:
-            order = json.loads(line)
-            if "release" in order:
-                self._released.setdefault(order["release"], asyncio.Event()).set()
-            if "advance" in order:
-                self.clock.advance(order["advance"])
-                _say({"advanced": self.clock.now()})
-        os._exit(1)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        try:
+            async for line in reader:
+                order = json.loads(line)
+                if "release" in order:
+                    self._released.setdefault(order["release"], asyncio.Event()).set()
+                if "advance" in order:
+                    self.clock.advance(order["advance"])
+                    _say({"advanced": self.clock.now()})
+            os._exit(1)
+        finally:
+            transport.close()
 
 
 def _say(line: dict[str, object]) -> None:
@@ -69,10 +79,9 @@ def _say(line: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-def _loaded(body: str) -> Body:
-    module, _, name = body.partition(":")
-    function: Body = getattr(importlib.import_module(module), name)
-    return function
+def _loaded(reference: str) -> Any:
+    module, _, name = reference.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _set_up(path_and_function: str) -> None:
@@ -89,10 +98,11 @@ def _set_up(path_and_function: str) -> None:
 
 
 async def _run(task: dict[str, Any]) -> None:
-    child = Child(task["url"], task["options"], task["now"])
+    child = Child(task)
     obeying = asyncio.create_task(child.obey())
     try:
-        value = await _loaded(task["body"])(child, *task["arguments"])
+        body: Callable[..., Awaitable[Any]] = _loaded(task["body"])
+        value = await body(child, *task["arguments"])
         _say({"result": value})
     finally:
         obeying.cancel()

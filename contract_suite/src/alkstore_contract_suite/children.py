@@ -62,11 +62,24 @@ class RunningChild:
             raise self._ended()
         return line["result"]
 
-    async def kill(self) -> None:
-        """End it with SIGKILL, and wait until it is gone. Idempotent."""
+    async def kill(self) -> list[Any]:
+        """End it with SIGKILL, and wait until it is gone. Idempotent.
+
+        Returns:
+            The values of what it had reached and nobody had asked for.
+        """
         if self._process.returncode is None:
             self._process.send_signal(signal.SIGKILL)
         await self._process.wait()
+        stdout = self._process.stdout
+        assert stdout is not None
+        whole = (await stdout.read()).split(b"\n")[:-1]  # it may have died in the middle of a line
+        return [line["value"] for line in map(json.loads, whole) if "reached" in line]
+
+    @property
+    def stderr(self) -> str:
+        """What it wrote to stderr until now."""
+        return self._stderr.read_text("utf-8", "replace")
 
     async def _order(self, order: dict[str, object]) -> None:
         stdin = self._process.stdin
@@ -85,7 +98,7 @@ class RunningChild:
         return said
 
     def _ended(self) -> ChildError:
-        return ChildError(f"{self!r}; its stderr:\n{self._stderr.read_text('utf-8', 'replace')}")
+        return ChildError(f"{self!r}; its stderr:\n{self.stderr}")
 
 
 class Children:
@@ -110,6 +123,8 @@ class Children:
             "url": address.url,
             "options": dict(address.options),
             "now": self._harness.clock.now(),
+            "harness": f"{type(self._harness).__module__}:{type(self._harness).__qualname__}",
+            "directory": str(self._harness.directory),
             "body": f"{body.__module__}:{body.__name__}",
             "arguments": args,
             "setup": self._setup,
@@ -118,6 +133,8 @@ class Children:
         with stderr.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-W",
+                "always::ResourceWarning",
                 "-m",
                 "alkstore_contract_suite.child",
                 json.dumps(task),

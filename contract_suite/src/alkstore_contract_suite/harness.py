@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
-from alkstore_contract_suite.needs import NEEDS, TRAITS
 from alkstore_core import Opening, Store, Transaction
 from alkstore_core.testing import ManualClock
+
+from alkstore_contract_suite.needs import NEEDS, TRAITS
 
 ENTRY_POINT_GROUP = "alkstore.harnesses"
 
@@ -207,6 +208,10 @@ class Harness(ABC):
     async def spoil(self, tx: Transaction) -> None:  # noqa: ARG002 - for those that implement it
         """Do something on ``tx.connection`` that makes the driver refuse its COMMIT (need ``spoil``)."""
         self._missing("spoil")
+
+    async def move_schema_version(self, by: int) -> None:  # noqa: ARG002 - likewise
+        """Add `by` to the stored schema's version and to nothing else; all stores are closed (need ``schema``)."""
+        self._missing("schema")
 
     def outage(self) -> AbstractAsyncContextManager[None]:
         """A time in which no write succeeds: each fails once its store's patience has ended (need ``outage``)."""

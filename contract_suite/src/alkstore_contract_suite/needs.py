@@ -24,6 +24,7 @@ class Need:
 NEEDS = {
     "child": Need("an address that a child process can open: Harness.address", "multi_process"),
     "durable": Need("data that outlives its stores: close them all, Harness.restart, open again", "durable"),
+    "schema": Need("a stored schema version that can be moved: Harness.move_schema_version", "durable"),
     "spoil": Need("a transaction whose COMMIT the driver refuses: Harness.spoil", "durable"),
     "outage": Need("a time in which no write succeeds: Harness.outage", "durable"),
     "sever": Need("cutting the connections that stores hold: Harness.sever", "server"),

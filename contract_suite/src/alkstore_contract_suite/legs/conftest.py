@@ -7,24 +7,35 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-
-from alkstore_contract_suite.children import Children
-from alkstore_contract_suite.engines import installed
-from alkstore_contract_suite.harness import Harness, Witness
-from alkstore_contract_suite.running import RUN
 from alkstore_core import Store
 from alkstore_core.testing import ManualClock
+
+from alkstore_contract_suite.children import Children
+from alkstore_contract_suite.engines import EngineUnderTest, installed
+from alkstore_contract_suite.harness import Harness, Witness
+from alkstore_contract_suite.running import RUN
+
+
+def pytest_pycollect_makemodule(parent: pytest.Collector) -> None:
+    """Refuse to collect legs without an engine."""
+    if RUN not in parent.config.stash:
+        names = ", ".join(installed()) or "none"
+        pytest.exit(
+            f"legs need an engine: give --engine NAME (installed: {names}), or use alkstore-contract run NAME",
+            returncode=pytest.ExitCode.USAGE_ERROR,
+        )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a leg with ``native_kind`` once for each kind of connection that the engine's ``enlist`` takes."""
-    if RUN not in metafunc.config.stash:
-        names = ", ".join(installed()) or "none"
-        raise pytest.UsageError(
-            f"no engine: give --engine NAME (installed: {names}), or use alkstore-contract run NAME"
-        )
     if "native_kind" in metafunc.fixturenames:
         metafunc.parametrize("native_kind", metafunc.config.stash[RUN].engine.harness.natives)
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest) -> EngineUnderTest:
+    """The engine that is tested: its name, distribution and version."""
+    return request.config.stash[RUN].engine
 
 
 @pytest_asyncio.fixture(loop_scope="function")

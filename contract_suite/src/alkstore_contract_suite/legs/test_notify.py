@@ -1,8 +1,9 @@
 """notify and listen: hints that something changed (contract section 5)."""
 
+from alkstore_core import Store, Wake
+
 from alkstore_contract_suite.leg import leg
 from alkstore_contract_suite.proofs import heard_nothing
-from alkstore_core import Store, Wake
 
 
 @leg(rules="N2 N3", since="1.0")

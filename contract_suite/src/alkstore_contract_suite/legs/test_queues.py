@@ -1,8 +1,9 @@
 """Queues: at-least-once jobs (contract section 7)."""
 
-from alkstore_contract_suite.leg import leg
 from alkstore_core import Store
 from alkstore_core.testing import ManualClock
+
+from alkstore_contract_suite.leg import leg
 
 
 @leg(rules="Q3 Q11", since="1.0")

@@ -1,9 +1,10 @@
 """Transactions: everything at the commit, or nothing (contract section 1)."""
 
+from alkstore_core import Store, Wake
+
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
 from alkstore_contract_suite.leg import leg
 from alkstore_contract_suite.proofs import heard_nothing
-from alkstore_core import Store, Wake
 
 
 @leg(rules="T3", since="1.0")
