@@ -7,7 +7,9 @@ transaction costs no round trip by itself), and that keeps commit and rollback t
 import re
 import sqlite3
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import aiosqlite
@@ -47,8 +49,11 @@ class CallerCursor(sqlite3.Cursor):
 class CallerConnection(sqlite3.Connection):
     """A connection that is in a caller's transaction, or in none and unusable."""
 
-    deadline: float | None = None
-    """When to stop waiting for foreign writers, on the monotonic clock; None outside a transaction."""
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.deadline: float | None = None
+        """When to stop waiting for foreign writers, on the monotonic clock; None outside a transaction."""
+        self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def enter(self, sql: str = "") -> None:
         """Begin the transaction if this is its first statement.
@@ -65,8 +70,26 @@ class CallerConnection(sqlite3.Connection):
         if not self.in_transaction:
             begin_immediate(sqlite3.Cursor(self), self.deadline)
 
+    def leave(self) -> None:
+        """The transaction has ended: the connection is unusable until the next, and so are its cursors.
+
+        One left in the middle of its rows would hold on to a snapshot, and the next transaction could not write.
+        """
+        self.deadline = None
+        for cursor in list(self._cursors):
+            cursor.close()
+        self._cursors.clear()
+
     def cursor(self, factory: Any = None) -> Any:
-        return super().cursor(CallerCursor if factory is None else factory)
+        made = super().cursor(CallerCursor if factory is None else factory)
+        self._cursors.add(made)
+        return made
+
+    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        return self.cursor().execute(sql, parameters)  # type: ignore[no-any-return]
+
+    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
+        return self.cursor().executemany(sql, parameters)  # type: ignore[no-any-return]
 
     def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
         return self.cursor().executescript(sql_script)  # type: ignore[no-any-return]
@@ -92,6 +115,19 @@ async def on_thread(connection: aiosqlite.Connection, work: Callable[[sqlite3.Co
     aiosqlite offers this for single statements only, and each hop costs about 0.1 ms.
     """
     return await connection._execute(work, connection._conn)  # type: ignore[no-any-return,no-untyped-call]  # noqa: SLF001
+
+
+@contextmanager
+def own_cursor(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
+    """A cursor for alkstore's own statements: the caller's row and text factories are not for it."""
+    cursor = sqlite3.Cursor(connection)
+    cursor.row_factory = None
+    text_factory = connection.text_factory
+    connection.text_factory = str
+    try:
+        yield cursor
+    finally:
+        connection.text_factory = text_factory
 
 
 def start(connection: aiosqlite.Connection, busy_timeout: float) -> None:

@@ -165,7 +165,8 @@ class SqliteEngine(Engine):
         task = asyncio.current_task()
         if task is None:
             return
-        held = self._transaction is not None and self._transaction.holder is task
+        transaction = self._transaction
+        held = transaction is not None and transaction.is_open and transaction.holder is task
         if held or any(in_transaction(enlisted.connection) for enlisted in self._enlisted.get(task, ())):
             raise DatabaseError(
                 "this task holds an open transaction on this store and SQLite has one writer, so this write would "

@@ -15,7 +15,7 @@ import aiosqlite
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import DatabaseError
 
-from alkstore_sqlite.caller import on_thread
+from alkstore_sqlite.caller import on_thread, own_cursor
 from alkstore_sqlite.commits import Build, Undo
 from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Scope, drive
@@ -78,8 +78,8 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         refuse_unjoinable(connection)
         self._engine = engine
         self._given = connection
-        self._driver: aiosqlite.Connection | None = None
-        self._resolving = asyncio.Lock()
+        self._prepared: aiosqlite.Connection | None = None
+        self._preparing = asyncio.Lock()
 
     @property
     def connection(self) -> Any:
@@ -89,20 +89,18 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         scope = Scope(self._engine.clock)
 
         def work(connection: sqlite3.Connection) -> Any:
-            # A cursor of our own class: the caller's row factory is not for us.
-            cursor = sqlite3.Cursor(connection)
-            cursor.row_factory = None
-            cursor.execute("SAVEPOINT alkstore")
-            try:
-                result = drive(cursor, build(scope, *arguments))
-                drive(cursor, stamp_topics(scope.topics, new_stamp()))
-            except BaseException:
-                if connection.in_transaction:
-                    cursor.execute("ROLLBACK TO alkstore")
-                    cursor.execute("RELEASE alkstore")
-                raise
-            cursor.execute("RELEASE alkstore")
-            return result
+            with own_cursor(connection) as cursor:
+                cursor.execute("SAVEPOINT alkstore")
+                try:
+                    result = drive(cursor, build(scope, *arguments))
+                    drive(cursor, stamp_topics(scope.topics, new_stamp()))
+                except BaseException:
+                    if connection.in_transaction:
+                        cursor.execute("ROLLBACK TO alkstore")
+                        cursor.execute("RELEASE alkstore")
+                    raise
+                cursor.execute("RELEASE alkstore")
+                return result
 
         driver = await self._resolved()
         try:
@@ -118,15 +116,16 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
     async def _resolved(self) -> aiosqlite.Connection:
         if not in_transaction(self._given):
             raise DatabaseError("the enlisted transaction has ended: enlist again in the next one")
-        async with self._resolving:
-            if self._driver is None:
-                driver = await _driver_of(self._given)
+        # Asked each time: SQLAlchemy sets the savepoint of begin_nested() when its connection is next asked for.
+        driver = await _driver_of(self._given)
+        async with self._preparing:
+            if driver is not self._prepared:
                 try:
                     await on_thread(driver, self._prepare)
                 except sqlite3.Error as error:
                     raise self._engine.database.failed(error) from error
-                self._driver = driver
-        return self._driver
+                self._prepared = driver
+        return driver
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
         path: str = sqlite3.Cursor(connection).execute("PRAGMA database_list").fetchone()[2]
@@ -165,10 +164,10 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
 async def _driver_of(connection: Any) -> aiosqlite.Connection:
     if isinstance(connection, aiosqlite.Connection):
         return connection
-    session_connection = connection
-    if hasattr(connection, "connection") and callable(connection.connection):  # an AsyncSession
-        session_connection = await connection.connection()
-    raw = await session_connection.get_raw_connection()
+    alchemy = sys.modules["sqlalchemy.ext.asyncio"]
+    if isinstance(connection, alchemy.AsyncSession):
+        connection = await connection.connection()
+    raw = await connection.get_raw_connection()
     driver = raw.driver_connection
     assert isinstance(driver, aiosqlite.Connection)
     return driver

@@ -59,8 +59,12 @@ class Setup:
         database = self._database
         deadline = time.monotonic() + database.busy_timeout
         try:
-            self._refuse_newer()
+            current = self._is_current()
             self.gate = Gate(database.path)
+            if current:
+                # Nothing to change, so nothing to wait for: not even for a long transaction of another process.
+                self.connection = database.connect(checkpoints=True)
+                return
             if not self.gate.enter(deadline):
                 raise DatabaseError(
                     f"{database.path}: other processes kept it locked for {database.busy_timeout:g} s while it was to "
@@ -75,18 +79,26 @@ class Setup:
         except (sqlite3.Error, OSError) as error:
             raise database.failed(error) from error
 
-    def _refuse_newer(self) -> None:
-        """A newer schema is refused before anything of it, the sidecar files included, is touched (X2)."""
+    def _is_current(self) -> bool:
+        """Whether the file is as this package leaves it.
+
+        A newer schema is refused here, before anything of it, the sidecar files included, is touched (X2).
+        """
         if self._database.identity() is None:
-            return
+            return False
         connection = self._database.connect()
         try:
-            refuse_newer(schema_version(connection.cursor()), self._database.path, known_migrations())
+            cursor = connection.cursor()
+            version = schema_version(cursor)
+            refuse_newer(version, self._database.path, known_migrations())
+            mode: str = cursor.execute("PRAGMA journal_mode").fetchone()[0]
         except sqlite3.OperationalError as error:
-            if not is_busy(error):
-                raise
+            if is_busy(error):
+                return False
+            raise
         finally:
             connection.close()
+        return mode == "wal" and version == known_migrations()[-1].version
 
     def _prepare(self, deadline: float) -> None:
         database = self._database

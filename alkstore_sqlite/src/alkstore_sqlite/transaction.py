@@ -11,7 +11,7 @@ from alkstore_core.cancellation import see_through
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import ClosedError, DatabaseError
 
-from alkstore_sqlite.caller import CallerConnection, on_thread
+from alkstore_sqlite.caller import CallerConnection, on_thread, own_cursor
 from alkstore_sqlite.commits import Build, Undo
 from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Scope, drive
@@ -40,6 +40,11 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
     def connection(self) -> aiosqlite.Connection:
         return self._connection
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still undecided."""
+        return not self._ended
+
     async def _write(self, build: Build, *arguments: Any, undo: Undo | None = None) -> Any:
         if self._ended:
             raise ClosedError("this transaction was rolled back when its store closed: begin another one")
@@ -47,7 +52,8 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         def work(connection: sqlite3.Connection) -> Any:
             assert isinstance(connection, CallerConnection)
             connection.enter()
-            return drive(sqlite3.Cursor(connection), build(self._scope, *arguments))
+            with own_cursor(connection) as cursor:
+                return drive(cursor, build(self._scope, *arguments))
 
         try:
             return await on_thread(self._connection, work)
@@ -87,7 +93,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
                 cursor = sqlite3.Cursor(connection)
                 drive(cursor, stamp_topics(topics, stamp))
                 cursor.execute("COMMIT")
-            connection.deadline = None
+            connection.leave()
 
         try:
             await on_thread(self._connection, work)
@@ -105,7 +111,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             assert isinstance(connection, CallerConnection)
             if connection.in_transaction:
                 sqlite3.Cursor(connection).execute("ROLLBACK")
-            connection.deadline = None
+            connection.leave()
 
         try:
             await on_thread(self._connection, work)

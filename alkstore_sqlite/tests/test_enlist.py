@@ -1,0 +1,228 @@
+"""Joining transactions on connections of the caller's own (T10, T11, N7)."""
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import aiosqlite
+import pytest
+from alkstore_core.errors import DatabaseError
+from alkstore_sqlite import SqliteStore
+from sqlalchemy import event, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
+
+
+@pytest.fixture
+async def engine(path: Path, store: SqliteStore):  # noqa: ARG001 - the store makes the file
+    made = create_async_engine(f"sqlite+aiosqlite:///{path}")
+    async with made.begin() as connection:
+        await connection.execute(text("CREATE TABLE orders (id INTEGER PRIMARY KEY)"))
+    yield made
+    await made.dispose()
+
+
+async def payloads(store: SqliteStore) -> list[bytes]:
+    return [handle.job.payload for handle in await store.queue("q").claim_batch("w", 99)]
+
+
+async def test_a_session_commits_and_rolls_back_alkstores_part(store: SqliteStore, engine: AsyncEngine) -> None:
+    """What was enqueued on a session lands with its commit, and not at all with its rollback."""
+    async with AsyncSession(engine) as session:
+        await session.execute(text("INSERT INTO orders VALUES (1)"))
+        tx = store.enlist(session)
+        await tx.enqueue("q", "kept")
+        await session.commit()
+    async with AsyncSession(engine) as session:
+        await session.execute(text("INSERT INTO orders VALUES (2)"))
+        await store.enlist(session).enqueue("q", "dropped")
+        await session.rollback()
+    assert await payloads(store) == [b'"kept"']
+    async with engine.connect() as connection:
+        assert (await connection.execute(text("SELECT id FROM orders"))).all() == [(1,)]
+
+
+async def test_begin_nested_takes_only_its_own_part_back(store: SqliteStore, engine: AsyncEngine) -> None:
+    """A nested block that fails drops its jobs; the outer ones stay, and only the outer commit makes them visible."""
+    async with AsyncSession(engine) as session, session.begin():
+        tx = store.enlist(session)
+        await tx.enqueue("q", "outer")
+        inner = await session.begin_nested()
+        await tx.enqueue("q", "inner")
+        await inner.rollback()
+        async with session.begin_nested():
+            await tx.enqueue("q", "second")
+        async with SqliteStore.open(store.engine.database.path) as other:  # type: ignore[attr-defined]
+            assert await other.queue("q").get_job(1) is None
+    assert await payloads(store) == [b'"outer"', b'"second"']
+
+
+async def test_a_nested_block_alone_does_not_commit(store: SqliteStore, engine: AsyncEngine) -> None:
+    """pysqlite begins no transaction for a SAVEPOINT, whose release would then commit; enlisting begins a real one."""
+    async with AsyncSession(engine) as session, session.begin() as outer:
+        tx = store.enlist(session)
+        assert await tx.get_job("q", 1) is None
+        async with session.begin_nested():
+            await tx.enqueue("q", "ghost?")
+        await outer.rollback()
+    assert await payloads(store) == []
+
+
+async def test_a_connection_of_sqlalchemy_is_joined_too(store: SqliteStore, engine: AsyncEngine) -> None:
+    """`AsyncConnection` works like `AsyncSession`."""
+    async with engine.begin() as connection:
+        assert isinstance(connection, AsyncConnection)
+        await store.enlist(connection).publish("s", 1, key="k")
+    assert [(e.key, e.payload) for e in await store.stream("s").read_since(0)] == [("k", b"1")]
+
+
+async def test_the_recommended_begin_recipe_works(store: SqliteStore, engine: AsyncEngine) -> None:
+    """Engines set up to emit BEGIN themselves, as SQLAlchemy advises for SQLite, are joined as they are."""
+    sync = engine.sync_engine
+
+    @event.listens_for(sync, "connect")
+    def connected(dbapi_connection, _record):
+        dbapi_connection.isolation_level = None
+
+    @event.listens_for(sync, "begin")
+    def begun(connection):
+        connection.exec_driver_sql("BEGIN")
+
+    await engine.dispose()
+    async with AsyncSession(engine) as session, session.begin():
+        tx = store.enlist(session)
+        async with session.begin_nested() as inner:
+            await tx.enqueue("q", "dropped")
+            await inner.rollback()
+        await tx.enqueue("q", "kept")
+    assert await payloads(store) == [b'"kept"']
+
+
+async def test_autocommit_connections_are_refused(store: SqliteStore, engine: AsyncEngine) -> None:
+    """On AUTOCOMMIT every statement would land by itself: refused, and nothing is written."""
+    async with engine.connect() as connection:
+        await connection.execution_options(isolation_level="AUTOCOMMIT")
+        await connection.execute(text("SELECT 1"))
+        with pytest.raises(DatabaseError, match="AUTOCOMMIT"):
+            await store.enlist(connection).enqueue("q", "ghost")
+    assert await payloads(store) == []
+
+
+async def test_what_cannot_be_joined_is_refused_before_any_sql(
+    store: SqliteStore, engine: AsyncEngine, path: Path
+) -> None:
+    """No transaction, the wrong thing, a closed one, another driver: refused at once with what to do."""
+    async with aiosqlite.connect(path) as connection:
+        with pytest.raises(DatabaseError, match="no transaction"):
+            store.enlist(connection)
+    with pytest.raises(DatabaseError, match="closed"):
+        store.enlist(connection)
+    async with AsyncSession(engine) as session:
+        with pytest.raises(DatabaseError, match="no transaction"):
+            store.enlist(session)
+    raw = sqlite3.connect(path)
+    try:
+        with pytest.raises(DatabaseError, match="cannot enlist a Connection"):
+            store.enlist(raw)
+    finally:
+        raw.close()
+    with pytest.raises(DatabaseError, match="NoneType"):
+        store.enlist(None)
+
+
+async def test_another_database_is_refused(store: SqliteStore, tmp_path: Path) -> None:
+    """A connection to another file could only lose the job: refused, even where that file has alkstore's tables."""
+    other = tmp_path / "other.db"
+    async with SqliteStore.open(other):
+        pass
+    for target in (str(other), ":memory:"):
+        async with aiosqlite.connect(target) as connection:
+            await connection.execute("BEGIN")
+            with pytest.raises(DatabaseError, match="this store is on"):
+                await store.enlist(connection).enqueue("q", 1)
+            await connection.rollback()
+
+
+async def test_any_row_factory_of_the_callers_is_left_alone(store: SqliteStore, path: Path) -> None:
+    """The caller's factories neither reach alkstore's reads nor are changed by them."""
+
+    def as_dict(cursor, row):
+        return dict(zip([c[0] for c in cursor.description], row, strict=True))
+
+    async with aiosqlite.connect(path) as connection:
+        connection.row_factory = as_dict
+        await connection.execute("BEGIN IMMEDIATE")
+        tx = store.enlist(connection)
+        job_id = await tx.enqueue("q", [1])
+        job = await tx.get_job("q", job_id)
+        assert job is not None
+        assert job.payload == b"[1]"
+        assert await connection.execute_fetchall("SELECT 1 AS one") == [{"one": 1}]
+        await connection.commit()
+    assert await payloads(store) == [b"[1]"]
+
+
+async def test_the_wake_comes_after_the_callers_commit(store: SqliteStore, path: Path) -> None:
+    """A listener hears of an enlisted notify when the caller commits, and of a rolled back one never."""
+    async with store.listen("c") as receiver, store.listen("sentinel") as sentinel:
+        async with aiosqlite.connect(path) as connection:
+            await connection.execute("BEGIN IMMEDIATE")
+            tx = store.enlist(connection)
+            await tx.notify("c")
+            await connection.rollback()
+            await connection.execute("BEGIN IMMEDIATE")
+            await store.enlist(connection).notify("sentinel")
+            await connection.commit()
+            async with asyncio.timeout(10):
+                await sentinel.recv()
+            assert await receiver.try_recv() is None
+            await connection.execute("BEGIN IMMEDIATE")
+            await store.enlist(connection).notify("c")
+            await connection.commit()
+        async with asyncio.timeout(10):
+            assert (await receiver.recv()) is not None
+
+
+async def test_the_task_with_an_enlisted_transaction_is_told_instead_of_hanging(store: SqliteStore, path: Path) -> None:
+    """Its own auto-commit write would wait for the lock that it holds (T11); after the commit it works."""
+    async with aiosqlite.connect(path) as connection:
+        await connection.execute("BEGIN IMMEDIATE")
+        tx = store.enlist(connection)
+        await tx.enqueue("q", 1)
+        with pytest.raises(DatabaseError, match="wait for itself"):
+            await store.queue("q").enqueue(2)
+        await connection.commit()
+        await store.queue("q").enqueue(3)
+    assert await payloads(store) == [b"1", b"3"]
+
+
+async def test_a_transaction_begun_with_a_read_is_told_why_it_cannot_write(store: SqliteStore, path: Path) -> None:
+    """A deferred transaction that read first and was overtaken gets an error that says what to do, at once."""
+    async with aiosqlite.connect(path) as connection:
+        await connection.execute("BEGIN")
+        await connection.execute_fetchall("SELECT count(*) FROM alkstore_jobs")
+        other = asyncio.create_task(store.queue("q").enqueue("overtakes"))
+        await other
+        with pytest.raises(DatabaseError, match="BEGIN IMMEDIATE"):
+            await store.enlist(connection).enqueue("q", "late")
+        await connection.rollback()
+    assert await payloads(store) == [b'"overtakes"']
+
+
+async def test_tasks_sharing_an_enlisted_connection_get_their_own_ids(store: SqliteStore, path: Path) -> None:
+    """Operations of several tasks on one connection do not mix, with the caller's statements between them."""
+    async with aiosqlite.connect(path) as connection:
+        await connection.execute("CREATE TABLE mine (id INTEGER PRIMARY KEY AUTOINCREMENT)")
+        await connection.execute("BEGIN IMMEDIATE")
+        tx = store.enlist(connection)
+
+        async def one(number: int) -> tuple[int, int]:
+            job_id = await tx.enqueue("q", number)
+            await connection.execute("INSERT INTO mine DEFAULT VALUES")
+            return job_id, number
+
+        pairs = await asyncio.gather(*(one(number) for number in range(50)))
+        await connection.commit()
+    for job_id, number in pairs:
+        job = await store.queue("q").get_job(job_id)
+        assert job is not None
+        assert job.payload_as(int) == number

@@ -1,0 +1,171 @@
+"""Nothing is left behind: by a cancelled open, a dropped handle, a close, a forgotten store (T5, T12, T13, T15)."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_sqlite import SqliteStore
+
+
+def descriptors() -> int:
+    """How many files this process has open."""
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - the count is all
+
+
+async def test_a_hundred_cancelled_opens_leave_nothing(path: Path) -> None:
+    """Cancelled after any number of turns of the loop, an open leaves no thread and no file."""
+    async with SqliteStore.open(path):
+        pass
+    before = threading.active_count(), descriptors()
+    for turns in range(100):
+        task = asyncio.create_task(opened(path))
+        for _ in range(turns % 7):
+            await asyncio.sleep(0)
+        task.cancel()
+        try:
+            store = await task
+        except asyncio.CancelledError:
+            continue
+        await store.close()
+    assert (threading.active_count(), descriptors()) == before
+
+
+async def opened(path: Path) -> SqliteStore:
+    return await SqliteStore.open(path)
+
+
+async def test_opening_and_closing_leaves_nothing(path: Path) -> None:
+    """A store that did all it can leaves no thread, task or file behind when it is closed."""
+    before = threading.active_count(), descriptors(), len(asyncio.all_tasks())
+    for _ in range(5):
+        async with SqliteStore.open(path) as store:
+            receiver = await store.listen("c")
+            async with store.transaction() as tx:
+                await tx.enqueue("q", 1)
+            await store.queue("q").claim_one("w")
+            await store.stream("s").read_since(0)
+            undecided = await store.begin_tx()
+            await undecided.notify("c")
+        assert await receiver.recv() is None
+        with pytest.warns(ResourceWarning, match="dropped undecided"):
+            del undecided
+    gc.collect()
+    assert (threading.active_count(), descriptors(), len(asyncio.all_tasks())) == before
+
+
+async def test_a_dropped_handle_gives_the_writer_back(store: SqliteStore) -> None:
+    """Garbage-collected undecided, a transaction is rolled back, and the next writer gets in."""
+    for number in range(20):
+        tx = await store.begin_tx()
+        await tx.enqueue("q", number)
+        with pytest.warns(ResourceWarning, match=r"test_lifetime\.py"):
+            del tx
+            gc.collect()
+        async with asyncio.timeout(10):
+            await asyncio.create_task(store.queue("kept").enqueue(number))
+    assert await store.queue("q").claim_batch("w", 99) == []
+    assert len(await store.queue("kept").claim_batch("w", 99)) == 20
+
+
+async def test_a_handle_dropped_on_another_thread_is_rolled_back_too(store: SqliteStore) -> None:
+    """The garbage collector runs where it likes."""
+    held = [await store.begin_tx()]
+    await held[0].enqueue("q", 1)
+
+    def drop() -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            held.clear()
+            gc.collect()
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    thread.join()
+    async with asyncio.timeout(10):
+        await store.queue("kept").enqueue(1)
+    assert await store.queue("q").claim_one("w") is None
+
+
+async def test_close_rolls_back_what_is_open_and_finishes_what_is_queued(path: Path) -> None:
+    """Writes already asked for land; an undecided transaction does not; later calls say that it is closed."""
+    store = await SqliteStore.open(path)
+    queue = store.queue("q")
+    pending = [asyncio.create_task(queue.enqueue(number)) for number in range(50)]
+    await asyncio.sleep(0)  # every task has asked
+    tx = await asyncio.create_task(begun(store))
+    await tx.enqueue("q", "ghost")
+    await store.close()
+    assert len(await asyncio.gather(*pending)) == 50
+    with pytest.raises(ClosedError):
+        await tx.enqueue("q", 1)
+    with pytest.raises(ClosedError):
+        await tx.commit()
+    with pytest.raises(ClosedError):
+        await queue.enqueue(1)
+    async with SqliteStore.open(path) as again:
+        assert len(await again.queue("q").claim_batch("w", 99)) == 50
+
+
+async def begun(store: SqliteStore):
+    return await store.begin_tx()
+
+
+async def test_ten_thousand_waits_that_time_out_leave_nothing(store: SqliteStore) -> None:
+    """A wait that ends early takes its waiter with it."""
+    async with store.listen("c") as receiver:
+        before = threading.active_count(), len(asyncio.all_tasks())
+        for _ in range(10_000):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await receiver.recv()
+        assert (threading.active_count(), len(asyncio.all_tasks())) == before
+        await store.notify("c")
+        async with asyncio.timeout(10):
+            assert (await receiver.recv()) is not None
+
+
+async def test_a_forgotten_store_does_not_keep_the_process(path: Path) -> None:
+    """A process that forgets close() ends by itself, having said so."""
+    script = """
+import asyncio, sys
+from alkstore_sqlite import SqliteStore
+async def main():
+    global store, tx
+    store = await SqliteStore.open(sys.argv[1])
+    receiver = await store.listen("c")
+    await store.queue("q").enqueue(1)
+    tx = await store.begin_tx()
+    await tx.connection.execute("SELECT 1")
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+"""
+    command = [sys.executable, "-W", "always", "-c", script, str(path)]
+    ended = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert "ResourceWarning" in ended.stderr
+    assert str(path) in ended.stderr
+    async with SqliteStore.open(path) as store:
+        assert len(await store.queue("q").claim_batch("w", 9)) == 1
+
+
+async def test_a_writer_that_waits_too_long_is_told(path: Path) -> None:
+    """Behind a transaction that does not end, other tasks wait for the busy timeout and are told what to do."""
+    async with SqliteStore.open(path, busy_timeout=0.2) as store:
+        tx = await store.begin_tx()
+        waiting = [asyncio.create_task(store.queue("q").enqueue(number)) for number in range(5)]
+        waiting.append(asyncio.create_task(begun(store)))
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(outcome, DatabaseError)
+            assert "busy_timeout" in str(outcome)
+        await tx.enqueue("q", "in time")
+        await tx.commit()
+        assert [handle.job.payload for handle in await store.queue("q").claim_batch("w", 9)] == [b'"in time"']
