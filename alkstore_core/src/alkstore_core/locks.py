@@ -1,9 +1,12 @@
 """TTL locks with fencing tokens (contract section 9)."""
 
+import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from alkstore_core.cancellation import see_through
 from alkstore_core.engine import LockGrant
+from alkstore_core.errors import AlkstoreError
 from alkstore_core.names import free_name, shared_name
 from alkstore_core.numbers import duration
 
@@ -75,4 +78,10 @@ class Lock:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.release()
+        try:
+            # Where the block was cancelled, what is left to do must not be cancelled with it.
+            await (see_through(self.release) if isinstance(error, asyncio.CancelledError) else self.release())
+        except AlkstoreError as failure:
+            if error is None:
+                raise
+            error.add_note(f"and its lock {self.name!r} could not be released, so that it lapses: {failure}")

@@ -4,10 +4,12 @@ A helper over queues: everything here can be written by hand with them.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from alkstore_core.cancellation import see_through
-from alkstore_core.names import RESERVED_PREFIX, shared_name
+from alkstore_core.errors import AlkstoreError
+from alkstore_core.names import RESERVED_PREFIX, failure_text, shared_name
 from alkstore_core.options import OUTBOX_QUEUE_OPTIONS
 from alkstore_core.queues import JobHandle, Queue
 
@@ -65,8 +67,9 @@ class Outbox:
         """Claim one job and deliver it; whether there was one (O2).
 
         `delivery` is awaited with the job's handle. Returning acks; raising retries with ``str(error)``; nothing of it
-        propagates. A delivery slower than its deadline may happen again elsewhere, and its late ack does nothing
-        (O3): long ones call ``handle.heartbeat``. Cancelled, the claim is given back and the cancellation goes on.
+        propagates. A delivery that settles the handle itself is left at that. One slower than its deadline may happen
+        again elsewhere, and its late ack does nothing (O3): long ones call ``handle.heartbeat``. Cancelled, the claim
+        is given back, or left to lapse where that fails, and the cancellation goes on.
         """
         handle = await self._queue.claim_one(worker_id)
         if handle is None:
@@ -74,10 +77,14 @@ class Outbox:
         try:
             await delivery(handle)
         except Exception as error:
-            await handle.retry(str(error))
+            if not handle.settled:
+                await handle.retry(failure_text(error))
         except BaseException:
-            await see_through(handle.release)
+            if not handle.settled:
+                with suppress(AlkstoreError):
+                    await see_through(handle.release)
             raise
         else:
-            await handle.ack()
+            if not handle.settled:
+                await handle.ack()
         return True

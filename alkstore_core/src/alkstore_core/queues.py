@@ -1,12 +1,12 @@
 """At-least-once queues: enqueue, claim, settle (contract section 7)."""
 
 import random
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
 from alkstore_core.engine import Claim, Session
 from alkstore_core.names import error_text, free_name, shared_name
-from alkstore_core.numbers import int64, optional_int64
+from alkstore_core.numbers import int64, optional_int64, saturating_add
 from alkstore_core.options import JobStamp, QueueOptions, job_stamp
 from alkstore_core.payload import encode_payload
 from alkstore_core.timing import retry_delay
@@ -14,6 +14,8 @@ from alkstore_core.values import Job
 
 if TYPE_CHECKING:
     from alkstore_core.store import Store
+
+T = TypeVar("T")
 
 
 class Queue:
@@ -30,6 +32,11 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r}>"
+
+    @property
+    def store(self) -> "Store":
+        """The store that it belongs to."""
+        return self._store
 
     @property
     def name(self) -> str:
@@ -67,7 +74,11 @@ class Queue:
             DatabaseError, ClosedError: it was not added.
         """
         session = self._store.session()
-        if delay is None and run_at is None and expires is None and max_attempts is None and priority == 0:
+        if (
+            (delay is None and run_at is None and expires is None and max_attempts is None)
+            and priority == 0
+            and type(priority) is int
+        ):
             stamp = self._stamp
         else:
             stamp = self._stamped(delay, run_at, expires, max_attempts, priority)
@@ -151,12 +162,14 @@ class JobHandle:
     settled, or the job was cancelled, expired or claimed by somebody else (Q5).
     """
 
-    __slots__ = ("_store", "claim")
+    __slots__ = ("_lapses_at", "_settled", "_store", "claim")
 
     def __init__(self, store: "Store", claim: Claim) -> None:
         self._store = store
         self.claim = claim
         """What the engine knows this claim by."""
+        self._settled = False
+        self._lapses_at: int | None = None
 
     def __repr__(self) -> str:
         job = self.claim.job
@@ -167,9 +180,24 @@ class JobHandle:
         """The job as it was claimed."""
         return self.claim.job
 
+    @property
+    def settled(self) -> bool:
+        """Whether this handle settles its claim, or has: by `ack`, `retry`, `fail` or `release`, landed or not.
+
+        A settling that raised counts for nothing.
+        """
+        return self._settled
+
+    @property
+    def lapses_at(self) -> int:
+        """The unix second from which the claim is not live any more, as of the last successful `heartbeat`."""
+        if self._lapses_at is not None:
+            return self._lapses_at
+        return self.claim.job.claim_expires_at or 0
+
     async def ack(self) -> bool:
         """Done: delete the job. False if the claim is not live any more (Q6)."""
-        return (await self._session().ack_claims((self.claim,)))[0]
+        return (await self._settle(self._session().ack_claims((self.claim,))))[0]
 
     async def retry(self, error: str, delay: int | None = None) -> bool:
         """It failed: hand it out again later, or make it a dead letter if this was the last attempt (Q7).
@@ -186,10 +214,10 @@ class JobHandle:
         wait = optional_int64("delay", delay)
         session, text = self._session(), error_text(_text(error))
         if job.attempts >= job.max_attempts:
-            return await session.bury_claim(self.claim, text)
+            return await self._settle(session.bury_claim(self.claim, text))
         if wait is None:
             wait = retry_delay(job.backoff_base_s, job.attempts, self._store.draw)
-        return await session.retry_claim(self.claim, text, wait)
+        return await self._settle(session.retry_claim(self.claim, text, wait))
 
     async def fail(self, error: str | None = None) -> bool:
         """It will never work: make it a dead letter now, with this error or ``"failed"`` (Q6).
@@ -198,14 +226,18 @@ class JobHandle:
             False if the claim is not live any more.
         """
         text = "failed" if error is None else error_text(_text(error))
-        return await self._session().bury_claim(self.claim, text)
+        return await self._settle(self._session().bury_claim(self.claim, text))
 
     async def heartbeat(self, extend: int) -> bool:
         """Still at it: the claim now lasts until `extend` seconds from now, sooner or later than before (Q6).
 
         0 or less gives it up. False if the claim is not live any more.
         """
-        return await self._session().extend_claim(self.claim, int64("extend", extend))
+        seconds = int64("extend", extend)
+        landed = await self._session().extend_claim(self.claim, seconds)
+        if landed:
+            self._lapses_at = saturating_add(self._store.engine.now(), seconds)
+        return landed
 
     async def release(self) -> bool:
         """Give it back untouched: ready at once for anybody, and the attempt does not count (Q15).
@@ -213,10 +245,19 @@ class JobHandle:
         Returns:
             False if the claim is not live any more.
         """
-        return (await self._session().release_claims((self.claim,)))[0]
+        return (await self._settle(self._session().release_claims((self.claim,))))[0]
 
     def _session(self) -> Session:
         return self._store.session()
+
+    async def _settle(self, settling: Awaitable[T]) -> T:
+        # Said at the beginning, so that nobody takes the claim for lost in the meantime.
+        self._settled = True
+        try:
+            return await settling
+        except BaseException:
+            self._settled = False
+            raise
 
 
 def _text(error: object) -> str:

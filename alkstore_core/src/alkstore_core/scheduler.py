@@ -1,8 +1,10 @@
 """Schedules: register them anywhere, fire them from one elected runner (contract section 10)."""
 
+import asyncio
 import logging
 import uuid
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -16,8 +18,8 @@ from alkstore_core.payload import encode_payload
 from alkstore_core.stopping import StopToken
 from alkstore_core.timing import interval_seconds
 from alkstore_core.values import Schedule
-from alkstore_core.waiting import Backoff, first_of
-from alkstore_core.wakes import SCHEDULES_TOPIC, Subscription
+from alkstore_core.waiting import Backoff, first_of, hear
+from alkstore_core.wakes import SCHEDULES_TOPIC
 
 if TYPE_CHECKING:
     from alkstore_core.store import Store
@@ -28,6 +30,8 @@ LEADER_TTL_S = 15
 _RENEW_AFTER_S = LEADER_TTL_S // 3
 _STANDBY_S = 1
 """How often a runner that does not lead looks whether it can."""
+_STEP_DOWN_S = 1.0
+"""How long a stop waits, in real time, for a database that does not answer."""
 
 _log = logging.getLogger("alkstore.scheduler")
 
@@ -64,32 +68,38 @@ async def unschedule(session: Session, name: str) -> bool:
 
 async def run_schedules(store: "Store", stop: StopToken) -> None:
     """Stand by until this runner leads, then fire until it is stopped or loses the lead (H3)."""
-    runner = _Runner(store, stop, await store.engine.watch(SCHEDULES_TOPIC))
-    try:
-        grant = await runner.elected()
-        if grant is not None:
-            try:
-                await runner.lead(grant)
-            finally:
-                await see_through(lambda: runner.step_down(grant))
-    finally:
-        runner.subscription.close()
+    store.session()
+    if stop.is_cancelled:
+        return
+    runner = _Runner(store)
+    await first_of(stop.wait, runner.listen, runner.run)
 
 
 class _Runner:
-    """One call of `run_schedules`."""
+    """One call of `run_schedules`. Whatever it waits for, a stop cancels: every primitive can be (T13)."""
 
-    def __init__(self, store: "Store", stop: StopToken, subscription: Subscription) -> None:
-        self.subscription = subscription
+    def __init__(self, store: "Store") -> None:
         self._store = store
         self._engine = store.engine
-        self._stop = stop
         self._owner = f"scheduler-{uuid.uuid4().hex}"
+        self._changed = asyncio.Event()
         self._backoff = Backoff()
 
-    async def elected(self) -> LockGrant | None:
-        """Leadership, once it can be had; None if stopped before."""
-        while not self._stop.is_cancelled:
+    async def listen(self) -> None:
+        """Note each change of the schedules; without wakes, `_RENEW_AFTER_S` is the longest that one goes unnoticed."""
+        await hear(self._store, SCHEDULES_TOPIC, self._changed.set, _log)
+
+    async def run(self) -> None:
+        """Stand by, lead, and step down however that ends."""
+        grant = await self._elected()
+        try:
+            await self._lead(grant)
+        finally:
+            await see_through(lambda: self._step_down(grant))
+
+    async def _elected(self) -> LockGrant:
+        """Leadership, once it can be had."""
+        while True:
             try:
                 grant = await self._store.session().take_lock(LEADER_LOCK, self._owner, LEADER_TTL_S)
             except DatabaseError as error:
@@ -98,19 +108,17 @@ class _Runner:
             self._backoff.reset()
             if grant is not None:
                 return grant
-            again = self._engine.now() + _STANDBY_S
-            await first_of(self._stop.wait, lambda: self._engine.sleep_until(again))  # noqa: B023 - awaited here
-        return None
+            await self._engine.sleep_until(self._engine.now() + _STANDBY_S)
 
-    async def lead(self, grant: LockGrant) -> None:
-        """Fire what is due until stopped.
+    async def _lead(self, grant: LockGrant) -> None:
+        """Fire what is due, for ever.
 
         Raises:
             LeadershipLostError: the lock is not this runner's any more.
         """
         renew_at = self._engine.now() + _RENEW_AFTER_S
-        while not self._stop.is_cancelled:
-            self.subscription.take()  # a schedule registered until here is seen by the read that follows
+        while True:
+            self._changed.clear()  # a schedule registered until here is seen by the read that follows
             try:
                 if self._engine.now() >= renew_at:
                     if await self._store.session().renew_lock(grant, LEADER_TTL_S) is None:
@@ -123,25 +131,20 @@ class _Runner:
             self._backoff.reset()
             if not firing.leading:
                 raise _lost()
-            if firing.schedule is not None:
-                continue  # perhaps more are due
-            if self.subscription.closed:
-                raise DatabaseError(
-                    "the store's wakes have ended, so changed schedules would go unnoticed: open another"
-                )
-            until = renew_at if firing.next_fire is None else min(renew_at, firing.next_fire)
-            await first_of(self._stop.wait, self.subscription.wait, lambda: self._engine.sleep_until(until))  # noqa: B023
+            if firing.schedule is None:  # else perhaps more are due
+                until = renew_at if firing.next_fire is None else min(renew_at, firing.next_fire)
+                await first_of(self._changed.wait, partial(self._engine.sleep_until, until))
 
-    async def step_down(self, grant: LockGrant) -> None:
+    async def _step_down(self, grant: LockGrant) -> None:
         """Let another runner lead at once, if the database can be reached; else the lock lapses by itself."""
-        with suppress(AlkstoreError):
+        with anyio.move_on_after(_STEP_DOWN_S), suppress(AlkstoreError):
             await self._store.session().release_lock(grant)
 
     async def _pause(self, error: DatabaseError) -> None:
-        seconds = self._backoff.next()
-        _log.warning("the scheduler cannot reach its database, and tries again in %.2f s: %s", seconds, error)
-        await first_of(self._stop.wait, lambda: anyio.sleep(seconds))
+        await self._backoff.pause(_log, "the scheduler cannot reach its database", error)
 
 
 def _lost() -> LeadershipLostError:
-    return LeadershipLostError("another scheduler leads now, and this one fires nothing more: run it again to stand by")
+    return LeadershipLostError(
+        "another scheduler leads now, or the lock lapsed, and this one fires nothing more: run it again to stand by"
+    )

@@ -162,7 +162,8 @@ class EventReceiver:
         self._read_to = offset
         self._given: int | None = None
         self._buffer: deque[StreamEvent] = deque()
-        self._reading = anyio.Lock()
+        self._receiving = anyio.Lock(fast_acquire=True)  # one waits, and whoever comes after it finds what it has read
+        self._reading = anyio.Lock(fast_acquire=True)
 
     def __repr__(self) -> str:
         state = "closed" if self._subscription.closed else "open"
@@ -176,12 +177,13 @@ class EventReceiver:
         Raises:
             DatabaseError: the events cannot be read; the next call tries again.
         """
-        while not self._subscription.closed:
-            if self._buffer:
-                return self._give()
-            async with self._reading:
-                if not self._buffer and not await self._fill():
-                    await self._subscription.wait()
+        self._store.home.check()
+        async with self._receiving:
+            while not self._subscription.closed:
+                self._subscription.take()  # what woke until here is in the read that follows
+                if await self._fill():
+                    return self._give()
+                await self._subscription.wait()
         return None
 
     async def try_recv(self) -> StreamEvent | None:
@@ -191,13 +193,12 @@ class EventReceiver:
             ClosedError: the receiver is closed.
             DatabaseError: the events cannot be read.
         """
-        if not self._buffer and not self._subscription.closed:
-            async with self._reading:
-                if not self._buffer and not self._subscription.closed:
-                    await self._fill()
+        self._store.home.check()
+        # It takes no wake: that is for a recv which waits, and which looks into the buffer first.
+        filled = await self._fill()
         if self._subscription.closed:
             raise ClosedError(f"this receiver of {self._stream!r} is closed: subscribe again for another one")
-        return self._give() if self._buffer else None
+        return self._give() if filled else None
 
     async def save_offset(self) -> None:
         """Save the offset of the last event given, for this consumer. Nothing given, nothing saved."""
@@ -206,21 +207,26 @@ class EventReceiver:
 
     async def close(self) -> None:
         """Stop receiving. Idempotent. Events that were read ahead are given again by the next subscription."""
+        self._store.home.check()
         self._subscription.close()
         self._buffer.clear()
 
     async def _fill(self) -> bool:
-        self._subscription.take()  # what woke until here is in the read that follows
-        try:
-            events = await self._store.session().read_settled_events(self._stream, self._read_to, _PAGE)
-        except ClosedError:
-            if self._subscription.closed:
+        """Whether an event is there to give, after a read where none was."""
+        if self._buffer:
+            return True
+        async with self._reading:
+            if self._buffer or self._subscription.closed:
+                return bool(self._buffer)
+            try:
+                events = await self._store.session().read_settled_events(self._stream, self._read_to, _PAGE)
+            except ClosedError:  # the store closes, and its subscriptions are about to end
+                self._subscription.close()
                 return False
-            raise
-        if events:
-            self._read_to = events[-1].offset
-            self._buffer.extend(events)
-        return bool(events)
+            if events and not self._subscription.closed:
+                self._read_to = events[-1].offset
+                self._buffer.extend(events)
+            return bool(self._buffer)
 
     def _give(self) -> StreamEvent:
         event = self._buffer.popleft()
