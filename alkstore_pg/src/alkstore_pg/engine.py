@@ -1,0 +1,200 @@
+"""The engine: what is opened and closed, and in which order."""
+
+import asyncio
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+
+from alkstore_core.cancellation import see_through
+from alkstore_core.clock import Clock
+from alkstore_core.engine import Engine, EngineTransaction, Session
+from alkstore_core.errors import ClosedError
+from alkstore_core.wakes import Subscription, WakeHub
+
+from alkstore_pg.autocommit import AutocommitSession
+from alkstore_pg.clock import ServerClock
+from alkstore_pg.connections import Connection, Connections, is_alive
+from alkstore_pg.dialling import Dialling
+from alkstore_pg.enlisting import joined
+from alkstore_pg.failures import DRIVER_ERRORS, database_error
+from alkstore_pg.listener import Listener, Waker
+from alkstore_pg.migrations import prepare
+from alkstore_pg.notify import channels_of
+from alkstore_pg.outcome import Outcome, resolved
+from alkstore_pg.sharing import Dispatcher, Records
+from alkstore_pg.statements import statements
+from alkstore_pg.tasks import Tasks
+from alkstore_pg.transaction import Enlisted, PgTransaction, TransactionOwner
+
+_CLOSING_GRACE_S = 2.0
+"""How long what is under way may take to finish when the store is closed; then its connections are cut."""
+_ACQUIRE_TIMEOUT_S = 30.0
+_STATEMENT_TIMEOUT_S = 30.0
+_RESOLVE_PATIENCE_S = 60.0
+
+
+class PgEngine(Engine):
+    """One store's Postgres.
+
+    Args:
+        dialling: how it is reached.
+        schema: where its tables are.
+        migrate: whether `open` brings them up to date.
+        clock: a clock in place of the server's, for tests.
+    """
+
+    def __init__(self, dialling: Dialling, schema: str, *, migrate: bool, clock: Clock | None) -> None:
+        self.schema = schema
+        self._dialling = dialling
+        self._migrate = migrate
+        self._given_clock = clock
+        self._sql = statements(schema)
+        self._server_clock = ServerClock()
+        self._clock: Clock = clock if clock is not None else self._server_clock
+        self._opened = False
+
+    def __repr__(self) -> str:
+        return f"<PgEngine schema {self.schema!r} at {self._dialling.where}>"
+
+    async def open(self) -> None:
+        self._tasks = Tasks()
+        self.hub = WakeHub()
+        self._identity = secrets.token_hex(6)
+        pool = await self._dialling.pool()
+        self._connections = Connections(
+            pool, owned=self._dialling.owns_pool, tasks=self._tasks, acquire_timeout_s=_ACQUIRE_TIMEOUT_S
+        )
+        self._dispatcher = Dispatcher(
+            self._connections, self._tasks, self._sql, self._now_given, self._woken, _STATEMENT_TIMEOUT_S
+        )
+        self._waker = Waker(self._announce, self._tasks.start)
+        self._session = AutocommitSession(
+            self.schema, self._dispatcher, self._tasks, self._now_given, self._woken, self.hub.wake
+        )
+        self._transactions = TransactionOwner(self._tasks, self._now_given, self._woken, self._take_back, self._resolve)
+        self.listener = Listener(
+            self.hub,
+            self._dialling.connect_listener,
+            self._dialling.hang_up_listener,
+            self.schema,
+            self._identity,
+            self._sql,
+            self._server_clock,
+            self._connections.refresh,
+        )
+        try:
+            await self._prepare()
+        except BaseException:
+            await see_through(self._shut)
+            raise
+        self._opened = True
+
+    async def _prepare(self) -> None:
+        connection = await self._connections.acquire()
+        try:
+            await prepare(connection, self.schema, migrate=self._migrate)
+            seconds, isolation = (await connection.fetch(self._sql["clock"], timeout=_STATEMENT_TIMEOUT_S))[0]
+        except DRIVER_ERRORS as error:
+            raise database_error(error) from error
+        finally:
+            self._connections.release(connection, reset=True)
+        self._server_clock.told(seconds)
+        self._dispatcher.explicit = isolation != "read committed"
+
+    async def close(self) -> None:
+        await self._shut()
+
+    async def _shut(self) -> None:
+        self._opened = False
+        self.hub.close()
+        self._dispatcher.stop()
+        self._session.stop()
+        await self.listener.close()
+        try:
+            async with asyncio.timeout(_CLOSING_GRACE_S):
+                await self._transactions.roll_back_all()
+        except TimeoutError:
+            pass
+        self._connections.stop()
+        if not await self._tasks.join(_CLOSING_GRACE_S):
+            self._connections.cut()
+            if not await self._tasks.join(_CLOSING_GRACE_S):
+                await self._tasks.cancel()
+        await self._connections.close()
+
+    def forget(self) -> None:
+        if not self._opened:
+            return
+        self._opened = False
+        self.listener.forget()
+        self._connections.forget()
+
+    def autocommit(self) -> Session:
+        return self._session
+
+    async def begin(self) -> EngineTransaction:
+        connection = await self._connections.acquire()
+        begun = False
+        beginning = self._tasks.start(self._begun_on(connection))
+        try:
+            await asyncio.shield(beginning)
+            begun = True
+        except asyncio.CancelledError:
+            beginning.add_done_callback(lambda _: self._connections.discard(connection))
+            begun = True
+            raise
+        except DRIVER_ERRORS as error:
+            raise database_error(error, "no transaction could be begun") from error
+        finally:
+            if not begun:
+                self._connections.discard(connection)
+        return self._transactions.begun(
+            PgTransaction(connection, self._transactions, self.schema, _STATEMENT_TIMEOUT_S)
+        )
+
+    async def _begun_on(self, connection: Connection) -> None:
+        async with asyncio.timeout(_STATEMENT_TIMEOUT_S):
+            await connection.transaction(isolation="read_committed").start()
+
+    def enlist(self, connection: object) -> EngineTransaction:
+        return Enlisted(connection, joined(connection), self.schema, self._now_given, _STATEMENT_TIMEOUT_S)
+
+    async def watch(self, topic: str) -> Subscription:
+        return await self.listener.watch(topic)
+
+    def now(self) -> int:
+        return self._clock.now()
+
+    async def sleep_until(self, when: int) -> None:
+        await self._clock.sleep_until(when)
+
+    def _now_given(self) -> int | None:
+        return None if self._given_clock is None else self._given_clock.now()
+
+    def _woken(self, topics: Iterable[str]) -> None:
+        """`topics` were committed: wake this process at once, and tell the others."""
+        self.hub.wake(topics)
+        with suppress(ClosedError):
+            self._waker.wake(topics)
+
+    async def _announce(self, topics: list[str]) -> None:
+        await self._dispatcher.run("wake", (channels_of(self.schema, topics), self._identity), writes=False)
+
+    def _take_back(self, connection: Connection, in_order: bool) -> None:
+        if in_order and is_alive(connection):
+            self._connections.release(connection, reset=True)
+        else:
+            self._connections.discard(connection)
+
+    async def _resolve(self, xid: int) -> Outcome:
+        return await resolved(xid, self._ask_outcome, _RESOLVE_PATIENCE_S)
+
+    async def _ask_outcome(self, xid: int) -> Records:
+        connection = await self._connections.acquire()
+        try:
+            return await connection.fetch(self._sql["outcome"], str(xid), timeout=_STATEMENT_TIMEOUT_S)
+        except DRIVER_ERRORS as error:
+            self._connections.discard(connection)
+            raise database_error(error) from error
+        finally:
+            self._connections.release(connection)

@@ -1,0 +1,66 @@
+"""Whose transactions can be joined (T10): asyncpg's connections, and SQLAlchemy's sessions on them."""
+
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+from alkstore_core.errors import DatabaseError
+from asyncpg.pool import PoolConnectionProxy
+
+_WANTED = (
+    "enlist takes an asyncpg connection, or a SQLAlchemy AsyncSession or AsyncConnection on asyncpg, "
+    "with a transaction open on it"
+)
+
+
+def joined(connection: object) -> Callable[[], Awaitable[Any]]:
+    """How to get at the asyncpg connection below `connection`, with its transaction begun.
+
+    Raises:
+        DatabaseError: it is something else, closed, or has no transaction open; no SQL was sent.
+    """
+    if isinstance(connection, asyncpg.Connection | PoolConnectionProxy):
+        return _driver(connection)
+    if (found := _sqlalchemy(connection)) is not None:
+        return found
+    raise DatabaseError(f"cannot join {type(connection).__name__} {connection!r}: {_WANTED}")
+
+
+def _driver(connection: Any) -> Callable[[], Awaitable[Any]]:
+    try:
+        open_ = not connection.is_closed() and connection.is_in_transaction()
+    except asyncpg.InterfaceError as error:  # it went back to its pool
+        raise DatabaseError(f"cannot join a connection that was released: {_WANTED}") from error
+    if not open_:
+        raise DatabaseError(
+            f"no transaction is open on {connection!r}: enlist inside 'async with connection.transaction()'"
+        )
+
+    async def itself() -> Any:
+        return connection
+
+    return itself
+
+
+def _sqlalchemy(handle: Any) -> Callable[[], Awaitable[Any]] | None:
+    module: Any = sys.modules.get("sqlalchemy.ext.asyncio")
+    if module is None or not isinstance(handle, module.AsyncSession | module.AsyncConnection):
+        return None
+    is_session = isinstance(handle, module.AsyncSession)
+    if not handle.in_transaction():
+        raise DatabaseError(f"no transaction is open on {handle!r}: enlist inside 'async with ….begin()'")
+    dialect = handle.get_bind().dialect if is_session else handle.dialect
+    if dialect.driver != "asyncpg":
+        raise DatabaseError(f"cannot join a SQLAlchemy transaction on {dialect.driver}: {_WANTED}")
+
+    async def below() -> Any:
+        connection = await handle.connection() if is_session else handle
+        raw = await connection.get_raw_connection()
+        driver = raw.driver_connection
+        if not driver.is_in_transaction():
+            # SQLAlchemy begins with its first statement, and what was sent past it would commit by itself.
+            await connection.exec_driver_sql("SELECT 1")
+        return driver
+
+    return below

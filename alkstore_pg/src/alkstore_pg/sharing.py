@@ -1,0 +1,220 @@
+"""Auto-commit statements: one task each, or many callers' rows in one statement (T13).
+
+A round trip and a commit cost far more than a row does, so writes of one kind that are in flight together travel as one
+statement: while one is at the server, the next gathers rows. No caller waits for more callers to come.
+
+Every statement runs in a task of the engine, never in its caller's: a cancelled caller leaves the others and the
+connection alone.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from alkstore_core.errors import ClosedError, CommitUnknownError, DatabaseError
+
+from alkstore_pg.connections import Connection, Connections, is_alive
+from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
+from alkstore_pg.tasks import Tasks
+
+Row: TypeAlias = tuple[Any, ...]
+Records: TypeAlias = list[Any]
+
+_MOST_ROWS = 1000
+"""A statement takes up no further caller beyond so many rows; one caller's rows are never divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """A statement whose arguments are columns of rows, and then the time.
+
+    Attributes:
+        name: the statement's.
+        results: one result for each row, from the rows and what the statement returned.
+        once: whether a job may be in it only once; the rest wait for the next one. The job's id is the first column.
+    """
+
+    name: str
+    results: Callable[[Sequence[Row], Records], list[Any]]
+    once: bool = False
+
+
+@dataclass(slots=True)
+class _Request:
+    rows: Sequence[Row]
+    topics: tuple[str, ...]
+    future: "asyncio.Future[list[Any]]"
+
+
+class _Line:
+    """The requests that wait for one shared statement."""
+
+    __slots__ = ("running", "shared", "waiting")
+
+    def __init__(self, shared: Shared) -> None:
+        self.shared = shared
+        self.waiting: deque[_Request] = deque()
+        self.running = 0
+
+    def take(self) -> list[_Request]:
+        """The requests for the next statement; those whose callers are gone are dropped."""
+        taken: list[_Request] = []
+        size = 0
+        ids: set[int] = set()
+        while self.waiting and size < _MOST_ROWS:
+            request = self.waiting[0]
+            if not request.future.done():
+                if taken and size + len(request.rows) > _MOST_ROWS:
+                    break
+                if self.shared.once:
+                    own = {row[0] for row in request.rows}
+                    if not ids.isdisjoint(own):
+                        break
+                    ids |= own
+                taken.append(request)
+                size += len(request.rows)
+            self.waiting.popleft()
+        return taken
+
+
+class Dispatcher:
+    """Runs the auto-commit statements of one store.
+
+    Args:
+        connections: where they run.
+        tasks: runs them.
+        sql: the statements, by name.
+        now: the time to give them, or None for the server's.
+        woken: told the topics of each commit.
+        timeout_s: how long a statement may take.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        tasks: Tasks,
+        sql: Mapping[str, str],
+        now: Callable[[], int | None],
+        woken: Callable[[Iterable[str]], None],
+        timeout_s: float,
+    ) -> None:
+        self.explicit = False
+        """Whether a statement needs a transaction that states READ COMMITTED, the server's default being another."""
+        self._connections = connections
+        self._tasks = tasks
+        self._sql = sql
+        self._now = now
+        self._woken = woken
+        self._timeout_s = timeout_s
+        self._lines: dict[str, _Line] = {}
+        self._closed = False
+
+    def share(self, shared: Shared, rows: Sequence[Row], topics: tuple[str, ...]) -> "asyncio.Future[list[Any]]":
+        """The results for `rows`, to come. Abandoned before it has begun, it does not happen."""
+        self._check_open()
+        line = self._lines.get(shared.name)
+        if line is None:
+            line = self._lines[shared.name] = _Line(shared)
+        request = _Request(rows, topics, asyncio.get_running_loop().create_future())
+        line.waiting.append(request)
+        if not line.running:
+            line.running += 1
+            self._tasks.start(self._serve(line))
+        return request.future
+
+    def run(self, name: str, arguments: Row, *, writes: bool, topics: tuple[str, ...] = ()) -> "asyncio.Task[Records]":
+        """The records that statement `name` returns, to come."""
+        self._check_open()
+        return self._tasks.start(self._run(name, arguments, writes, topics))
+
+    def stop(self) -> None:
+        """Take nothing more; what has not begun fails."""
+        self._closed = True
+        for line in self._lines.values():
+            while line.waiting:
+                _fail(line.waiting.popleft(), ClosedError("the store was closed meanwhile: open another one"))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("this store is closed: open another one")
+
+    async def _run(self, name: str, arguments: Row, writes: bool, topics: tuple[str, ...]) -> Records:
+        connection = await self._connections.acquire()
+        try:
+            records = await self._fetch(connection, name, arguments, writes)
+        finally:
+            self._connections.release(connection)
+        if topics:
+            self._woken(topics)
+        return records
+
+    async def _serve(self, line: _Line) -> None:
+        connection: Connection | None = None
+        try:
+            while line.waiting:
+                if connection is None:
+                    connection = await self._connections.acquire()
+                requests = line.take()
+                if requests:
+                    await self._execute(connection, line.shared, requests)
+                    if not is_alive(connection):
+                        self._connections.release(connection)
+                        connection = None
+        except (DatabaseError, ClosedError) as error:
+            while line.waiting:
+                _fail(line.waiting.popleft(), error)
+        finally:
+            line.running -= 1
+            if connection is not None:
+                self._connections.release(connection)
+
+    async def _execute(self, connection: Connection, shared: Shared, requests: list[_Request]) -> None:
+        rows = requests[0].rows if len(requests) == 1 else [row for request in requests for row in request.rows]
+        try:
+            records = await self._fetch(connection, shared.name, (*zip(*rows, strict=True), self._now()), True)
+        except DatabaseError as error:
+            if len(requests) == 1 or isinstance(error, CommitUnknownError) or not is_alive(connection):
+                for request in requests:
+                    _fail(request, error)
+            else:
+                # One of them spoilt it for all, and nothing happened: each by itself.
+                for request in requests:
+                    if not request.future.done():
+                        await self._execute(connection, shared, [request])
+            return
+        results = shared.results(rows, records)
+        topics = {topic for request in requests for topic in request.topics}
+        if topics:
+            self._woken(topics)
+        start = 0
+        for request in requests:
+            end = start + len(request.rows)
+            if not request.future.done():
+                request.future.set_result(results[start:end])
+            start = end
+
+    async def _fetch(self, connection: Connection, name: str, arguments: Row, writes: bool) -> Records:
+        try:
+            if self.explicit:
+                async with connection.transaction(isolation="read_committed"):
+                    return await connection.fetch(self._sql[name], *arguments, timeout=self._timeout_s)
+            return await connection.fetch(self._sql[name], *arguments, timeout=self._timeout_s)
+        except DRIVER_ERRORS as error:
+            if not is_loss(error):
+                raise database_error(error) from error
+            self._connections.discard(connection)
+            if writes:
+                raise CommitUnknownError(
+                    f"the connection was lost while this was under way, so it may or may not have happened: {error}"
+                ) from error
+            raise database_error(error) from error
+
+
+def _fail(request: _Request, error: DatabaseError | ClosedError) -> None:
+    if not request.future.done():
+        # Each caller gets an error of its own: one raised in several tasks would gather all their tracebacks.
+        own = type(error)(*error.args)
+        own.__cause__ = error.__cause__
+        request.future.set_exception(own)

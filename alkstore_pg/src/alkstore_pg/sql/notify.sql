@@ -1,0 +1,17 @@
+-- name: notify
+-- Wake a channel's listeners at the commit (N1).
+SELECT pg_notify($1, $2);
+
+-- name: wake
+-- Wake many topics at once, after what woke them was committed. Nothing of it needs to survive a crash, so it does not
+-- wait for the disk.
+SELECT set_config('synchronous_commit', 'off', true), count(pg_notify(channel, $2)) FROM unnest($1::text[]) AS channel;
+
+-- name: beat
+-- The server's clock, over the listening connection, and a wake that must come back over it.
+SELECT
+    extract(epoch FROM clock_timestamp())::float8, set_config('synchronous_commit', 'off', true), pg_notify($1, $2);
+
+-- name: clock
+-- The server's clock, and the isolation level that a plain statement runs at.
+SELECT extract(epoch FROM clock_timestamp())::float8, current_setting('default_transaction_isolation');

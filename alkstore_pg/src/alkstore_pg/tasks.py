@@ -1,0 +1,43 @@
+"""The tasks that an engine runs beside its callers, and waits for when it closes (T12)."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Tasks:
+    """Owns every task that is started through it until it has ended."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[Any]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Tasks {len(self._running)} running>"
+
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run `work` in a task of this owner."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._running.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever started it hears of it; nobody else needs to
+
+    async def join(self, grace_s: float) -> bool:
+        """Wait until all have ended, at most `grace_s` seconds; whether they have."""
+        if self._running:
+            await asyncio.wait(self._running, timeout=grace_s)
+        return not self._running
+
+    async def cancel(self) -> None:
+        """Cancel what still runs, and wait for its end."""
+        while self._running:
+            running = tuple(self._running)
+            for task in running:
+                task.cancel()
+            await asyncio.wait(running)
