@@ -61,7 +61,8 @@ class WriterSlot:
                     "or open the store with a longer busy_timeout"
                 ) from error
             raise
-        self.check(turn)
+        with self._exclusive():
+            self.check(turn)
 
     def check(self, turn: Turn) -> None:
         """Raise `ClosedError` unless `turn` is the holder still."""
@@ -77,9 +78,11 @@ class WriterSlot:
         while self._waiting and self.holder is None:
             following = next(iter(self._waiting))
             waiter = self._waiting.pop(following)
-            with suppress(RuntimeError):  # its loop is closed: it waits no more
+            try:
                 waiter.get_loop().call_soon_threadsafe(_grant, waiter)
-                self.holder = following
+            except RuntimeError:  # its loop is closed: it waits no more
+                continue
+            self.holder = following
 
     def evict(self, owner: object) -> None:
         """End every turn of an engine that closes, the held one and the waiting ones."""
