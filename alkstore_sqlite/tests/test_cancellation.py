@@ -5,13 +5,12 @@ import random
 from collections.abc import Awaitable, Callable
 
 from alkstore_core import JobHandle, Lock
-from alkstore_core.testing import ManualClock
 from alkstore_sqlite import SqliteStore
 
 ROUNDS = 1000
 
 
-async def test_a_thousand_random_cancellations(store: SqliteStore, clock: ManualClock) -> None:
+async def test_a_thousand_random_cancellations(store: SqliteStore) -> None:
     """After each, the writer is free, no claim or lock is held by nobody, and what was reported done is done."""
     dice = random.Random(7)
     queue, stream = store.queue("q"), store.stream("s")

@@ -67,7 +67,6 @@ async def test_a_dropped_handle_gives_the_writer_back(store: SqliteStore) -> Non
         await tx.enqueue("q", number)
         with pytest.warns(ResourceWarning, match=r"test_lifetime\.py"):
             del tx
-            gc.collect()
         async with asyncio.timeout(10):
             await asyncio.create_task(store.queue("kept").enqueue(number))
     assert await store.queue("q").claim_batch("w", 99) == []
@@ -147,9 +146,7 @@ loop = asyncio.new_event_loop()
 loop.run_until_complete(main())
 """
     command = [sys.executable, "-W", "always", "-c", script, str(path)]
-    ended = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=30, check=False
-    )
+    ended = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "ResourceWarning" in ended.stderr
     assert str(path) in ended.stderr

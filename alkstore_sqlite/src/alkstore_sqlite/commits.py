@@ -11,7 +11,7 @@ from alkstore_core.clock import Clock
 from alkstore_core.wakes import WakeHub
 
 from alkstore_sqlite.database import Database, begin_immediate
-from alkstore_sqlite.failures import is_busy
+from alkstore_sqlite.failures import is_busy, is_full
 from alkstore_sqlite.migrations import known_migrations, refuse_newer, schema_version
 from alkstore_sqlite.notify import bound_topics, new_stamp, stamp_topics
 from alkstore_sqlite.operations import Operation, Scope, drive
@@ -63,6 +63,8 @@ class GroupCommit:
         self._file = database.identity()
         self._waking_commits = 0
         self._ddl_count = -1
+        self.disk_full = False
+        """Whether the last failure, here or of a caller's transaction, was a full disk."""
 
     def begin(self, deadline: float, meanwhile: Callable[[], object] = lambda: None) -> bool:
         """Begin a transaction; False if somebody who knows nothing of the gate kept the database locked.
@@ -103,7 +105,10 @@ class GroupCommit:
         another's failure. That costs nothing while nothing fails, where a savepoint each would.
         """
         outcomes, topics = self._attempt(batch)
-        if len(batch) == 1 or outcomes[0][2] is None:
+        if outcomes[0][2] is None:
+            return outcomes, topics
+        has_room = self.make_room()
+        if len(batch) == 1 and not has_room:
             return outcomes, topics
         outcomes, woken = [], set[str]()
         for request in batch:
@@ -111,6 +116,16 @@ class GroupCommit:
             outcomes.append(outcome)
             woken.update(topics)
         return outcomes, woken
+
+    def make_room(self) -> bool:
+        """After a full disk: empty the WAL into the database, so that its space can be used; whether that was done."""
+        if not self.disk_full or self._connection is None:
+            return False
+        self.disk_full = False
+        with contextlib.suppress(sqlite3.Error):
+            blocked: int = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+            return blocked == 0
+        return False
 
     def roll_back(self) -> None:
         """Undo the open transaction, if any; a connection that cannot is thrown away and replaced (T9)."""
@@ -155,6 +170,7 @@ class GroupCommit:
                 raise self._database.replaced()
         except sqlite3.Error as error:
             self.roll_back()
+            self.disk_full = is_full(error)
             failure = self._database.failed(error)
             failure.__cause__ = error
             return [(request, None, failure) for request in batch], ()

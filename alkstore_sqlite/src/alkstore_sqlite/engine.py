@@ -20,6 +20,7 @@ from alkstore_sqlite import caller
 from alkstore_sqlite.commits import Build, GroupCommit, Undo
 from alkstore_sqlite.database import Database, checked_library
 from alkstore_sqlite.enlisted import EnlistedTransaction, in_transaction
+from alkstore_sqlite.failures import is_full
 from alkstore_sqlite.readers import Readers
 from alkstore_sqlite.session import SqliteSession
 from alkstore_sqlite.setup import Setup
@@ -172,6 +173,12 @@ class SqliteEngine(Engine):
                 "this task holds an open transaction on this store and SQLite has one writer, so this write would "
                 "wait for itself: do it on the transaction, or after its end"
             )
+
+    def failed(self, error: sqlite3.Error) -> DatabaseError:
+        """The error to raise for `error` of a transaction."""
+        if is_full(error):
+            self._writer.note_full_disk()
+        return self.database.failed(error)
 
     def check_file(self) -> None:
         """Raise DatabaseError if the file at the path is not the one that was opened."""

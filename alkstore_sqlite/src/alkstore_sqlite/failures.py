@@ -1,5 +1,6 @@
 """What SQLite's errors mean for a user (E1, E3)."""
 
+import errno
 import sqlite3
 
 from alkstore_core.errors import DatabaseError
@@ -26,10 +27,17 @@ def database_error(error: sqlite3.Error | OSError, path: str) -> DatabaseError:
             f"{path}: this transaction began with a read, and somebody has written since, so it cannot write any "
             "more: roll it back and run it again, opened with BEGIN IMMEDIATE"
         )
+    if isinstance(error, PermissionError) or getattr(error, "errno", None) == errno.EROFS:
+        return DatabaseError(f"{path}: {text}: the file or its folder cannot be written: check their permissions")
     for sign, advice in _ADVICE:
         if sign in text:
             return DatabaseError(f"{path}: {text}: {advice}")
     return DatabaseError(f"{path}: {text}")
+
+
+def is_full(error: sqlite3.Error) -> bool:
+    """Whether there was no space left on the file system."""
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
 def is_busy(error: sqlite3.Error) -> bool:

@@ -58,7 +58,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         try:
             return await on_thread(self._connection, work)
         except sqlite3.Error as error:
-            raise self._engine.database.failed(error) from error
+            raise self._engine.failed(error) from error
 
     def _read(self, build: Build, *arguments: Any) -> Awaitable[Any]:
         return self._write(build, *arguments)
@@ -100,7 +100,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         except (sqlite3.Error, ValueError) as error:
             await self._discard()
             if isinstance(error, sqlite3.Error):
-                raise self._engine.database.failed(error) from error
+                raise self._engine.failed(error) from error
             raise DatabaseError(f"the transaction's connection was closed: {error}") from error
         self._finish()
         self._engine.hub.wake(topics)

@@ -91,7 +91,7 @@ class Writer:
             raise ClosedError("this store is closed: open another one")
         # With nobody before it a transaction takes the slot here and now: a hop to the thread and back would cost
         # it 0.1 ms.
-        if self._idle and self._incoming.empty() and self._slot.acquire(blocking=False):
+        if self._idle and not self._commits.disk_full and self._incoming.empty() and self._slot.acquire(blocking=False):
             if self._gate.try_enter():
                 return Lease(_once(self._leave))
             self._slot.release()
@@ -102,6 +102,10 @@ class Writer:
         except BaseException:
             request.released.set()  # if it is granted all the same, it is given back at once
             raise
+
+    def note_full_disk(self) -> None:
+        """A caller's transaction met a full disk: whoever has the slot next makes room before anything else."""
+        self._commits.disk_full = True
 
     async def close(self) -> None:
         """Finish what is queued, then end the thread and close the connection."""
@@ -219,7 +223,9 @@ class Writer:
         finally:
             if not entered:
                 self._slot.release()
-        if not entered:
+        if entered:
+            self._commits.make_room()
+        else:
             self._expire()
         return entered
 
