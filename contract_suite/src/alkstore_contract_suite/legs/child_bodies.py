@@ -119,6 +119,18 @@ async def follows(child: Child, stream: str, consumer: str, count: int) -> list[
         return [None if event is None else [event.offset, event.payload_as(object)] for event in events]
 
 
+async def listens_and_follows(child: Child, channel: str, stream: str) -> list[Any]:
+    """Listen and follow; the first wake's channel, and the first event's offset and payload."""
+    async with (
+        child.open() as store,
+        store.listen(channel) as wakes,
+        store.stream(stream).subscribe("reader") as events,
+    ):
+        child.reached("listening")
+        wake, event = await wakes.recv(), await events.recv()
+        return [wake and wake.channel, event and event.offset, event and event.payload_as(object)]
+
+
 async def announces(child: Child, channel: str, stream: str) -> None:
     """Commit a notify and an event."""
     async with child.open() as store, store.transaction() as tx:
@@ -205,3 +217,18 @@ async def forgets_its_store(child: Child) -> None:
 
 
 _forgotten: list[object] = []
+
+
+async def publishes(child: Child, stream: str) -> list[int]:
+    """Publish an event in each form; their offsets."""
+    async with child.open() as store:
+        offsets = [await store.stream(stream).publish("auto-commit")]
+        async with store.transaction() as tx:
+            offsets.append(await tx.publish(stream, "transaction"))
+        return offsets
+
+
+async def publishes_and_holds(child: Child, stream: str) -> None:
+    """Publish an event on a transaction, and block before the commit."""
+    async with child.open() as store, store.transaction() as tx:
+        await child.barrier("published", await tx.publish(stream, "uncommitted"))

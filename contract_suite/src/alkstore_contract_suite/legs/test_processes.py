@@ -39,17 +39,14 @@ async def test_commits_of_others_wake(store: Store, children: Children) -> None:
 @leg(rules="N7 T10", since="1.0", needs=("child",))
 async def test_enlisted_commits_wake(harness: Harness, store: Store, children: Children, native_kind: str) -> None:
     """What was done on a caller's own transaction wakes other processes once the caller commits."""
-    listening = await children.start(child_bodies.listens, "orders", 1)
-    following = await children.start(child_bodies.follows, "orders", "reader", 1)
-    await listening.reached("listening")
-    await following.reached("following")
+    child = await children.start(child_bodies.listens_and_follows, "orders", "orders")
+    await child.reached("listening")
     async with harness.native(native_kind) as native:
         tx = store.enlist(native.handle)
         await tx.notify("orders")
         offset = await tx.publish("orders", "enlisted")
         await native.commit()
-    assert await listening.reached("woken") == "orders"
-    assert await following.result() == [[offset, "enlisted"]]
+    assert await child.result() == ["orders", offset, "enlisted"]
 
 
 @leg(rules="S7 S8", since="1.0", needs=("child",))

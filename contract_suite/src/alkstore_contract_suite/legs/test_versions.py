@@ -63,7 +63,8 @@ async def test_newer_schema_is_refused(harness: Harness, witness: Witness) -> No
     await harness.move_schema_version(1)
     for _ in range(2):
         with pytest.raises(DatabaseError):
-            await harness.open()
+            async with harness.open():
+                pass
         assert await witness.jobs("emails") == JobCounts(pending=1)
     await harness.move_schema_version(-1)
     async with harness.open() as store:
