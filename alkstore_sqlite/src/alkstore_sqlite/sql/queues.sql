@@ -1,3 +1,5 @@
+-- The plans are pinned (INDEXED BY): statistics that an ANALYZE gathered at a bad moment must not change them.
+
 -- name: insert_job
 -- Add one pending job and give its id (Q1).
 INSERT INTO alkstore_jobs (
@@ -19,12 +21,12 @@ SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_jobs';
 
 -- name: set_expired_aside
 -- Take what has expired out of the claim order once, so that no later claim walks over it.
-UPDATE alkstore_jobs SET place = 2
+UPDATE alkstore_jobs INDEXED BY alkstore_jobs_expiry SET place = 2
 WHERE queue = ? AND place IN (0, 1) AND expires_at <= ? AND expires_at IS NOT NULL AND state < 2;
 
 -- name: return_lapsed
 -- Put lapsed claims back into the claim order, and bury those that were the last attempt (Q4).
-UPDATE alkstore_jobs SET
+UPDATE alkstore_jobs INDEXED BY alkstore_jobs_held SET
     state = iif(attempts >= max_attempts, 2, 1),
     place = iif(attempts >= max_attempts, 2, 1),
     last_error = iif(attempts >= max_attempts, 'max attempts exceeded', last_error),
@@ -37,7 +39,7 @@ WHERE queue = ? AND place = 0 AND claim_expires_at <= ?;
 
 -- name: next_priority
 -- The highest priority at or below a bound that has any row in the claim order, ready or not.
-SELECT priority FROM alkstore_jobs
+SELECT priority FROM alkstore_jobs INDEXED BY alkstore_jobs_order
 WHERE queue = ? AND place = 1 AND priority <= ?
 ORDER BY priority DESC LIMIT 1;
 
@@ -46,7 +48,7 @@ ORDER BY priority DESC LIMIT 1;
 SELECT id, queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
     backoff_base_s, dead_letter_retention_s, created_at, worker_id, claimed_at, claim_expires_at, last_error, died_at,
     claims
-FROM alkstore_jobs
+FROM alkstore_jobs INDEXED BY alkstore_jobs_order
 WHERE queue = ? AND place = 1 AND priority = ? AND ready_at <= ?
     AND (state = 0 OR claim_expires_at <= ?)   -- a clock set back may make a claim live again
 ORDER BY ready_at, id LIMIT ?;
@@ -101,7 +103,7 @@ FROM alkstore_jobs WHERE id = ?;
 
 -- name: bury_expired
 -- Make every expired job a dead letter (Q10).
-UPDATE alkstore_jobs SET
+UPDATE alkstore_jobs INDEXED BY alkstore_jobs_expiry SET
     state = 2, place = 2, last_error = 'expired', died_at = ?,
     purge_at = iif(dead_letter_retention_s > 9223372036854775807 - max(?, 0), 9223372036854775807,
                    ? + dead_letter_retention_s)
@@ -109,16 +111,16 @@ WHERE queue = ? AND place IN (0, 1, 2) AND expires_at <= ? AND expires_at IS NOT
 
 -- name: purge_dead
 -- Delete dead letters past their retention (Q10).
-DELETE FROM alkstore_jobs WHERE queue = ? AND purge_at <= ? AND purge_at IS NOT NULL;
+DELETE FROM alkstore_jobs INDEXED BY alkstore_jobs_purge WHERE queue = ? AND purge_at <= ? AND purge_at IS NOT NULL;
 
 -- name: next_ready
 -- When the first row of one priority is ready, by time alone (Q13).
-SELECT ready_at FROM alkstore_jobs
+SELECT ready_at FROM alkstore_jobs INDEXED BY alkstore_jobs_order
 WHERE queue = ? AND place = 1 AND priority = ? AND (expires_at IS NULL OR expires_at > ?)
 ORDER BY ready_at LIMIT 1;
 
 -- name: next_lapse
 -- When the first claim lapses, if it is not ended before (Q13).
-SELECT claim_expires_at FROM alkstore_jobs
+SELECT claim_expires_at FROM alkstore_jobs INDEXED BY alkstore_jobs_held
 WHERE queue = ? AND place = 0 AND (expires_at IS NULL OR expires_at > ?)
 ORDER BY claim_expires_at LIMIT 1;

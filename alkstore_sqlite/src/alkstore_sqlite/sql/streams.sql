@@ -1,3 +1,5 @@
+-- The plans are pinned (INDEXED BY): after an ANALYZE, SQLite would walk all streams' events by their offset.
+
 -- name: append_event
 -- Append one event and give its offset (S1).
 INSERT INTO alkstore_events (stream, key, payload, created_at) VALUES (?, ?, ?, ?) RETURNING "offset";
@@ -12,12 +14,12 @@ SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_events';
 
 -- name: read_events
 -- Events above an offset, ascending (S3).
-SELECT "offset", stream, key, payload, created_at FROM alkstore_events
+SELECT "offset", stream, key, payload, created_at FROM alkstore_events INDEXED BY alkstore_events_stream
 WHERE stream = ? AND "offset" > ? ORDER BY "offset" LIMIT ?;
 
 -- name: read_consumer_events
 -- Events after a consumer's saved offset, both seen at one moment (S4).
-SELECT "offset", stream, key, payload, created_at FROM alkstore_events
+SELECT "offset", stream, key, payload, created_at FROM alkstore_events INDEXED BY alkstore_events_stream
 WHERE stream = ? AND "offset" > coalesce(
     (SELECT "offset" FROM alkstore_offsets WHERE stream = ? AND consumer = ?), 0)
 ORDER BY "offset" LIMIT ?;
@@ -33,4 +35,4 @@ SELECT "offset" FROM alkstore_offsets WHERE stream = ? AND consumer = ?;
 
 -- name: trim_events
 -- Delete the events up to a horizon (S6).
-DELETE FROM alkstore_events WHERE stream = ? AND "offset" <= ?;
+DELETE FROM alkstore_events INDEXED BY alkstore_events_stream WHERE stream = ? AND "offset" <= ?;

@@ -1,0 +1,140 @@
+"""The stored schema: convergent, transactional, safe under concurrent opens (X2)."""
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from alkstore_core.errors import DatabaseError
+from alkstore_sqlite import SqliteStore
+from alkstore_sqlite.migrations import Migration, known_migrations, migrate, schema_version, split
+
+_NEXT = Migration(
+    2,
+    "CREATE TABLE alkstore_extra (id INTEGER PRIMARY KEY, note TEXT) STRICT; -- with a ; in the comment\n"
+    "ALTER TABLE alkstore_locks ADD COLUMN note TEXT;\n"
+    "INSERT INTO alkstore_extra (note) VALUES ('a;b');",
+)
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(path, isolation_level=None)
+
+
+def schema(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+    return connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE name LIKE 'alkstore%' ORDER BY name"
+    ).fetchall()
+
+
+def test_a_fresh_and_an_upgraded_file_end_up_the_same(tmp_path: Path) -> None:
+    """Whichever way a file came to a version, its schema is the same."""
+    migrations = (*known_migrations(), _NEXT)
+    fresh, upgraded = connected(tmp_path / "fresh.db"), connected(tmp_path / "upgraded.db")
+    migrate(fresh.cursor(), "fresh", migrations)
+    migrate(upgraded.cursor(), "upgraded", known_migrations())
+    migrate(upgraded.cursor(), "upgraded", migrations)
+    migrate(upgraded.cursor(), "upgraded", migrations)
+    assert schema(fresh) == schema(upgraded)
+    for connection in (fresh, upgraded):
+        assert schema_version(connection.cursor()) == 2
+        assert connection.execute("SELECT note FROM alkstore_extra").fetchall() == [("a;b",)]
+        connection.close()
+
+
+@pytest.mark.parametrize("broken_at", range(len(split(_NEXT.sql)) + 1))
+def test_a_fault_at_any_statement_leaves_the_old_version_usable(tmp_path: Path, broken_at: int) -> None:
+    """A migration that fails anywhere is undone whole; the same file can be used, and migrated later."""
+    connection = connected(tmp_path / "app.db")
+    migrate(connection.cursor(), "app", known_migrations())
+    before = schema(connection)
+    statements = split(_NEXT.sql)
+    statements.insert(broken_at, "INSERT INTO nowhere VALUES (1);")
+    with pytest.raises(sqlite3.OperationalError):
+        migrate(connection.cursor(), "app", (*known_migrations(), Migration(2, "\n".join(statements))))
+    assert not connection.in_transaction
+    assert schema(connection) == before
+    assert schema_version(connection.cursor()) == 1
+    migrate(connection.cursor(), "app", (*known_migrations(), _NEXT))
+    assert schema_version(connection.cursor()) == 2
+    connection.close()
+
+
+def test_a_newer_file_is_refused_by_the_migrations_too(tmp_path: Path) -> None:
+    """The check is made again behind the gate: another process may have migrated meanwhile."""
+    connection = connected(tmp_path / "app.db")
+    migrate(connection.cursor(), "app", (*known_migrations(), _NEXT))
+    with pytest.raises(DatabaseError, match="schema version 2"):
+        migrate(connection.cursor(), "app", known_migrations())
+    connection.close()
+
+
+def test_statements_are_split_at_their_ends_only() -> None:
+    """Semicolons in strings, comments and triggers end nothing."""
+    trigger = "CREATE TRIGGER t AFTER INSERT ON x BEGIN DELETE FROM y; DELETE FROM z; END;"
+    assert split(f"INSERT INTO x VALUES ('a;b'); -- c;\n{trigger}\nSELECT 1;") == [
+        "INSERT INTO x VALUES ('a;b');",
+        f"-- c;\n{trigger}",
+        "SELECT 1;",
+    ]
+
+
+async def test_an_application_keeps_its_own_tables_and_versions(path: Path) -> None:
+    """alkstore touches neither the application's tables nor SQLite's user_version, which is the application's."""
+    connection = connected(path)
+    connection.execute("CREATE TABLE orders (id)")
+    connection.execute("PRAGMA user_version = 42")
+    connection.close()
+    async with SqliteStore.open(path) as store:
+        await store.queue("q").enqueue(1)
+    connection = connected(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (42,)
+    assert connection.execute("SELECT sql FROM sqlite_master WHERE name = 'orders'").fetchone() is not None
+    connection.close()
+
+
+_OPENER = """
+import asyncio, sys
+from alkstore_sqlite import SqliteStore
+async def main():
+    for path in sys.argv[1:]:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        async with SqliteStore.open(path, busy_timeout=30) as store:
+            await store.queue("q").enqueue(1)
+        print("done", flush=True)
+asyncio.run(main())
+"""
+
+
+async def test_eight_processes_may_make_the_same_file_at_once(tmp_path: Path) -> None:
+    """Twenty rounds of a simultaneous first open: no error, one schema, every job there."""
+    paths = [tmp_path / f"{number}.db" for number in range(20)]
+    command = [sys.executable, "-W", "error", "-c", _OPENER, *map(str, paths)]
+    children = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220
+        for _ in range(8)
+    ]
+    try:
+        for _ in paths:
+            for said in ("ready", "done"):
+                for child in children:
+                    assert child.stdout is not None
+                    assert await asyncio.to_thread(child.stdout.readline) == f"{said}\n"
+                if said == "ready":
+                    for child in children:
+                        assert child.stdin is not None
+                        child.stdin.write("\n")
+                        child.stdin.flush()
+    finally:
+        for child in children:
+            child.communicate()
+    assert [child.returncode for child in children] == [0] * 8
+    for path in paths:
+        connection = connected(path)
+        assert schema_version(connection.cursor()) == known_migrations()[-1].version
+        assert connection.execute("SELECT count(*) FROM alkstore_jobs").fetchone() == (8,)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        connection.close()

@@ -1,0 +1,190 @@
+"""The SQL: every statement is used and parses, and the hot ones cost the same whatever the tables hold."""
+
+import re
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from alkstore_core.engine import Claim
+from alkstore_core.options import DEFAULT_STAMP
+from alkstore_core.testing import ManualClock
+from alkstore_sqlite import locks, notify, queues, scheduler, streams
+from alkstore_sqlite.migrations import known_migrations, migrate
+from alkstore_sqlite.operations import Operation, Scope, drive
+from alkstore_sqlite.statements import Statements
+
+MODULES = {"queues": queues, "streams": streams, "locks": locks, "scheduler": scheduler, "notify": notify}
+NOW = 1_700_000_000
+
+
+@pytest.fixture
+def cursor() -> Iterator[sqlite3.Cursor]:
+    """A cursor on an empty database with the current schema."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(connection.cursor(), "memory", known_migrations())
+    yield connection.cursor()
+    connection.close()
+
+
+def named() -> list[tuple[str, str, str]]:
+    return [(file, name, sql) for file in MODULES for name, sql in Statements(file).all.items()]
+
+
+@pytest.mark.parametrize(("file", "name", "sql"), named(), ids=lambda value: value if "_" in value else None)
+def test_every_statement_is_used_parses_and_says_what_it_is_for(
+    cursor: sqlite3.Cursor, file: str, name: str, sql: str
+) -> None:
+    """No statement is left over, and each has its purpose on the line after its name."""
+    source = Path(MODULES[file].__file__)
+    assert re.search(rf"\bSQL\.{name}\b", source.read_text()), f"{name} is not used in {source.name}"
+    cursor.execute(f"EXPLAIN {sql}", (None,) * sql.count("?"))
+    text = source.with_name("sql").joinpath(f"{file}.sql").read_text()
+    assert re.search(rf"-- name: {name}\n-- [A-Z].*\.\n", text), f"{name} does not say what it is for"
+
+
+@pytest.mark.parametrize(
+    ("file", "name", "index"),
+    [
+        ("queues", "set_expired_aside", "alkstore_jobs_expiry"),
+        ("queues", "return_lapsed", "alkstore_jobs_held"),
+        ("queues", "next_priority", "alkstore_jobs_order"),
+        ("queues", "claimable", "alkstore_jobs_order"),
+        ("queues", "claim", "PRIMARY KEY"),
+        ("queues", "ack_claim", "PRIMARY KEY"),
+        ("queues", "ack_job", "PRIMARY KEY"),
+        ("queues", "retry_claim", "PRIMARY KEY"),
+        ("queues", "bury_claim", "PRIMARY KEY"),
+        ("queues", "extend_claim", "PRIMARY KEY"),
+        ("queues", "release_claim", "PRIMARY KEY"),
+        ("queues", "find_job", "PRIMARY KEY"),
+        ("queues", "bury_expired", "alkstore_jobs_expiry"),
+        ("queues", "purge_dead", "alkstore_jobs_purge"),
+        ("queues", "next_ready", "alkstore_jobs_order"),
+        ("queues", "next_lapse", "alkstore_jobs_held"),
+        ("streams", "read_events", "alkstore_events_stream"),
+        ("streams", "read_consumer_events", "alkstore_events_stream"),
+        ("streams", "trim_events", "alkstore_events_stream"),
+        ("scheduler", "due_schedule", "alkstore_schedules_next"),
+        ("scheduler", "next_fire", "alkstore_schedules_next"),
+    ],
+)
+@pytest.mark.parametrize("analyzed", [False, True], ids=["fresh", "analyzed"])
+def test_hot_statements_use_the_index_made_for_them(
+    cursor: sqlite3.Cursor, file: str, name: str, index: str, *, analyzed: bool
+) -> None:
+    """With statistics and without, no plan scans a table or sorts."""
+    fill(cursor, 500)
+    if analyzed:
+        cursor.execute("ANALYZE")
+    sql = Statements(file).all[name]
+    plan = " / ".join(
+        row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {sql}", (None,) * sql.count("?")).fetchall()
+    )
+    assert index in plan, plan
+    assert "SCAN alkstore_jobs" not in plan, plan
+    assert "TEMP B-TREE" not in plan, plan
+
+
+def fill(cursor: sqlite3.Cursor, count: int) -> None:
+    """`count` jobs of each kind that a claim could stumble over, and as many ready ones, and events and schedules."""
+    kinds = {
+        # state, priority, ready_at, expires_at, attempts, claim_expires_at, place, purge_at
+        "ready": "0, 0, :now - i % 7, NULL, 0, NULL, 1, NULL",
+        "delayed, of a higher priority": "0, 5, :now + 1000 + i, NULL, 0, NULL, 1, NULL",
+        "expired, known": "0, 9, :now - 50, :now - 10, 0, NULL, 2, NULL",
+        "held": "1, 0, :now - 100, NULL, 1, :now + 1000 + i, 0, NULL",
+        "held and expired": "1, 0, :now - 100, :now - 10, 3, :now - 5, 2, NULL",
+        "dead": "2, 0, :now - 100, NULL, 3, :now - 50, 2, NULL",
+        "dead, to be purged some day": "2, 0, :now - 100, NULL, 3, :now - 50, 2, :now + 5000 + i",
+    }
+    for values in kinds.values():
+        for queue in ("q", "other"):
+            cursor.execute(
+                "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count) "
+                "INSERT INTO alkstore_jobs (state, priority, ready_at, expires_at, attempts, claim_expires_at, place,"
+                " purge_at, queue, payload, max_attempts, visibility_timeout_s, backoff_base_s, created_at, claims) "
+                f"SELECT {values}, :queue, x'31', 3, 300, 5, :now, 1 FROM n",
+                {"count": count, "now": NOW, "queue": queue},
+            )
+    cursor.execute(
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count) "
+        "INSERT INTO alkstore_events (stream, payload, created_at) SELECT 's' || i % 3, x'31', 0 FROM n",
+        {"count": count},
+    )
+
+
+def cost(cursor: sqlite3.Cursor, build: Callable[[Scope], Operation[object]]) -> int:
+    """How many steps of SQLite's virtual machine an operation takes; the same on every machine, at any load."""
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    cursor.connection.set_progress_handler(step, 1)
+    drive(cursor, build(Scope(ManualClock(NOW))))
+    cursor.connection.set_progress_handler(None, 1)
+    return steps
+
+
+def claim_and_settle(scope: Scope) -> Operation[object]:
+    claims: list[Claim] = yield from queues.claim_jobs(scope, "q", "w", 10)
+    assert len(claims) == 10
+    assert {claim.job.priority for claim in claims} == {0}
+    landed = yield from queues.ack_claims(scope, claims[:5])
+    assert all(landed)
+    yield from queues.release_claims(scope, claims[5:])
+    return None
+
+
+OPERATIONS: dict[str, Callable[[Scope], Operation[object]]] = {
+    "claim and settle": claim_and_settle,
+    "next_due": lambda scope: queues.next_due(scope, "q"),
+    "sweep": lambda scope: queues.sweep_jobs(scope, "q2"),
+    "insert": lambda scope: queues.insert_jobs(scope, "q", (b"1",), DEFAULT_STAMP),
+    "find": lambda scope: queues.find_job(scope, 17, None),
+    "read events": lambda scope: streams.read_events(scope, "s1", 90, 10),
+}
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_no_operation_costs_more_for_a_larger_table(name: str) -> None:
+    """At a million rows an operation takes about the steps that it takes at a few thousand: no plan grows."""
+    costs: list[int] = []
+    for count in (200, 70_000):  # times 14 kinds: 2,800 rows and 980,000
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        migrate(connection.cursor(), "memory", known_migrations())
+        fill(connection.cursor(), count)
+        if name == "next_due":  # what waits for the first claim to notice that it has expired
+            connection.execute("UPDATE alkstore_jobs SET place = place")
+        costs.append(cost(connection.cursor(), OPERATIONS[name]))
+        connection.close()
+    small, large = costs
+    assert large <= small * 1.2, costs
+
+
+def test_the_cost_guard_notices_a_plan_that_grows() -> None:
+    """A claim that orders by hand, the way that other queues were seen to, is caught by the same measure."""
+    costs: list[int] = []
+    for count in (200, 2_000):
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        migrate(connection.cursor(), "memory", known_migrations())
+        fill(connection.cursor(), count)
+
+        def naive(scope: Scope) -> Operation[object]:
+            return scanning(scope.now())
+
+        costs.append(cost(connection.cursor(), naive))
+        connection.close()
+    assert costs[1] > costs[0] * 5
+
+
+def scanning(now: int) -> Operation[object]:
+    from alkstore_sqlite.operations import rows
+
+    yield rows(
+        "SELECT id FROM alkstore_jobs WHERE queue = 'q' AND state = 0 AND ready_at <= ? "
+        "ORDER BY priority DESC, ready_at, id LIMIT 10",
+        now,
+    )
