@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from alkstore_mem.session import MemSession
 
@@ -19,13 +19,13 @@ class Rows:
     def __init__(self, session: MemSession) -> None:
         self._session = session
 
-    async def get(self, key: Hashable, default: object = None) -> object:
+    async def get(self, key: Hashable, default: Any = None) -> Any:
         """The value under `key`, or `default`."""
         with await self._session.reading() as changes:
             row = changes.get(changes.database.rows, key)
             return default if row is None else row[0]
 
-    async def items(self) -> dict[Hashable, object]:
+    async def items(self) -> dict[Hashable, Any]:
         """All rows, in a dict of your own."""
         with await self._session.reading() as changes:
             return {key: row[0] for key, row in changes.scan(changes.database.rows).items()}
@@ -43,7 +43,7 @@ class Connection(Rows):
         self.transaction = transaction
         """The transaction that this connection belongs to; for the engine."""
 
-    async def put(self, key: Hashable, value: object) -> None:
+    async def put(self, key: Hashable, value: Any) -> None:
         """Insert or replace a row at the commit."""
         with await self._session.writing() as changes:
             changes.put(changes.database.rows, key, (value,))

@@ -42,7 +42,7 @@ class Database:
         self.offsets = Table[tuple[str, str], int]()
         self.locks = Table[str, LockGrant]()
         self.schedules = Table[str, ScheduleRow]()
-        self.rows = Table[Hashable, tuple[object]]()
+        self.rows = Table[Hashable, tuple[Any]]()
         self.wakes = Table[str, bool]()
         self.job_ids, self.claim_tokens, self.event_offsets, self.lock_tokens = (Sequence() for _ in range(4))
         self.slot = WriterSlot(self.exclusive)

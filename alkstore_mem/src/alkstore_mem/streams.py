@@ -62,7 +62,8 @@ class StreamSession(MemSession):
     async def trim_events(self, stream: str, horizon: int) -> int:
         with await self.writing() as changes:
             database = changes.database
-            gone = [e for e in _visible(changes, stream, INT64_MIN, INT64_MAX) if e.offset <= horizon]
+            events = _visible(changes, stream, INT64_MIN, INT64_MAX)
+            gone = events[: bisect_right(events, horizon, key=lambda event: event.offset)]
             if gone:
                 changes.put(database.horizons, stream, gone[-1].offset)
                 staged = changes.staged(database.events)
