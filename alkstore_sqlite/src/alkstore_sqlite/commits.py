@@ -60,7 +60,6 @@ class GroupCommit:
         self._clock = clock
         self._hub = hub
         self._own_stamps = own_stamps
-        self._file = database.identity()
         self._waking_commits = 0
         self._ddl_count = -1
         self.disk_full = False
@@ -76,8 +75,7 @@ class GroupCommit:
         Raises:
             DatabaseError: it cannot begin: the file was replaced, or its schema is newer by now.
         """
-        if self._database.identity() != self._file:
-            raise self._database.replaced()
+        self._database.check()
         try:
             if self._connection is None:
                 self._connection = self._database.connect(checkpoints=True)
@@ -166,8 +164,7 @@ class GroupCommit:
             if scope.topics:
                 self._stamp(cursor, scope.topics)
             cursor.execute("COMMIT")
-            if self._database.identity() != self._file:
-                raise self._database.replaced()
+            self._database.check()
         except sqlite3.Error as error:
             self.roll_back()
             self.disk_full = is_full(error)

@@ -25,7 +25,7 @@ _WAL_KEPT_BYTES = 64 * 1024 * 1024
 _log = logging.getLogger("alkstore.sqlite")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Database:
     """One database file, and how this store talks to it.
 
@@ -33,11 +33,13 @@ class Database:
         path: absolute.
         synchronous: SQLite's pragma of that name.
         busy_timeout: how long a writer waits for its turn, in seconds.
+        opened: which file it is, once the store is open.
     """
 
     path: str
     synchronous: str
     busy_timeout: float
+    opened: tuple[int, int] | None = None
 
     def connect(
         self, factory: type[sqlite3.Connection] = sqlite3.Connection, *, checkpoints: bool = False
@@ -51,6 +53,7 @@ class Database:
 
         Raises:
             sqlite3.Error: the file cannot be opened.
+            DatabaseError: it is not the one that was opened first.
         """
         connection = sqlite3.connect(
             self.path,
@@ -62,6 +65,9 @@ class Database:
             uri=False,
         )
         try:
+            # Before the first read: SQLite would read the old file's log into another file at the path, and write it
+            # there when the connection closes.
+            self.check()
             cursor = sqlite3.Cursor(connection)
             cursor.execute(f"PRAGMA synchronous = {self.synchronous}")
             cursor.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES if checkpoints else 0}")
@@ -91,12 +97,13 @@ class Database:
             return None
         return status.st_dev, status.st_ino
 
-    def replaced(self) -> DatabaseError:
-        """The error for a file that is not the one that was opened."""
-        return DatabaseError(
-            f"{self.path}: the file was deleted or replaced while the store was open, so what is written no longer "
-            "goes there: close the store and open another"
-        )
+    def check(self) -> None:
+        """Raise DatabaseError if the file at the path is not the one that the store opened."""
+        if self.opened is not None and self.identity() != self.opened:
+            raise DatabaseError(
+                f"{self.path}: the file was deleted or replaced while the store was open, so what is written no longer "
+                "goes there: close the store and open another"
+            )
 
 
 def begin_immediate(cursor: sqlite3.Cursor, deadline: float, give_up: Callable[[], object] = lambda: None) -> None:

@@ -83,7 +83,6 @@ class SqliteEngine(Engine):
         except BaseException:
             setup.undo()
             raise
-        self._file = self.database.identity()
         self._writer.start()
         self._readers.start()
         self._watcher.start()
@@ -126,7 +125,7 @@ class SqliteEngine(Engine):
         lease = await self._writer.lease()
         try:
             self._refuse_closed()
-            self.check_file()
+            self.database.check()
             if self._idle_connection is None:
                 await see_through(self._connect)
             return self._begun(lease)
@@ -179,11 +178,6 @@ class SqliteEngine(Engine):
         if is_full(error):
             self._writer.note_full_disk()
         return self.database.failed(error)
-
-    def check_file(self) -> None:
-        """Raise DatabaseError if the file at the path is not the one that was opened."""
-        if self.database.identity() != self._file:
-            raise self.database.replaced()
 
     def take_back(self, connection: aiosqlite.Connection) -> None:
         """A transaction has ended in order, and its connection is clean."""

@@ -64,6 +64,7 @@ class Setup:
             if current:
                 # Nothing to change, so nothing to wait for: not even for a long transaction of another process.
                 self.connection = database.connect(checkpoints=True)
+                database.opened = database.identity()
                 return
             if not self.gate.enter(deadline):
                 raise DatabaseError(
@@ -74,6 +75,7 @@ class Setup:
                 self._prepare(deadline)
             finally:
                 self.gate.leave()
+            database.opened = database.identity()
         except AlkstoreError:
             raise
         except (sqlite3.Error, OSError) as error:

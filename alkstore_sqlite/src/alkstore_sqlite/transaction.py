@@ -104,7 +104,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             raise DatabaseError(f"the transaction's connection was closed: {error}") from error
         self._finish()
         self._engine.hub.wake(topics)
-        self._engine.check_file()
+        self._engine.database.check()
 
     async def _roll_back(self) -> None:
         def work(connection: sqlite3.Connection) -> None:

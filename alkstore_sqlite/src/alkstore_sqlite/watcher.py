@@ -34,7 +34,6 @@ class Watcher:
         self._own = own_stamps
         self._poll_interval = poll_interval
         self._loop = asyncio.get_running_loop()
-        self._file = database.identity()
         self._seen: dict[str, int | None] = {}
         self._version = -1
         self._registrations: deque[tuple[str, asyncio.Future[Subscription]]] = deque()
@@ -98,13 +97,13 @@ class Watcher:
                         connection = None
                 if (now := time.monotonic()) >= next_look:
                     next_look = now + _LOOK_S
-                    if self._database.identity() != self._file:
-                        self._die(self._database.replaced())
-                        break
+                    self._database.check()
                 self._attention.wait(self._poll_interval if self._joining or self._hub.topics() else None)
                 self._attention.clear()
         except sqlite3.Error as error:
             self._die(self._database.failed(error))
+        except DatabaseError as error:
+            self._die(error)
         finally:
             if connection is not None:
                 with contextlib.suppress(sqlite3.Error):
