@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.testing import ManualClock
 from alkstore_mem import MemStore
 
 
@@ -177,6 +178,31 @@ async def test_a_transaction_collected_inside_a_commit_is_rolled_back_after_it()
                 drop(held)
             assert database.slot.holder is not None
         assert database.slot.holder is None
+
+
+async def test_a_commit_that_fails_ends_the_transaction():
+    """Where the clock fails at the commit, nothing is committed, and the writer is free (T9)."""
+
+    class Failing(ManualClock):
+        fails = False
+
+        def now(self) -> int:
+            if self.fails:
+                raise ZeroDivisionError
+            return super().now()
+
+    clock = Failing()
+    async with MemStore.open(clock=clock, busy_timeout=0) as store:
+        tx = await store.begin_tx()
+        job_id = await tx.enqueue("q", 1)
+        clock.fails = True
+        with pytest.raises(ZeroDivisionError):
+            await tx.commit()
+        with pytest.raises(ZeroDivisionError):
+            await store.queue("q").enqueue(2)
+        clock.fails = False
+        assert await store.queue("q").enqueue(3) > job_id
+        assert await store.queue("q").get_job(job_id) is None
 
 
 async def test_closing_ends_transactions_and_waiting_writers():

@@ -86,7 +86,7 @@ class Database:
             finally:
                 self.slot.leave(turn)
 
-    def commit(self, turn: Turn, changes: "Changes", now: int) -> None:
+    def commit(self, turn: Turn, changes: "Changes", now: Callable[[], int]) -> None:
         """Make the changes visible, end the turn, and wake.
 
         Raises:
@@ -95,7 +95,7 @@ class Database:
         with self.exclusive():
             self.slot.check(turn)
             try:
-                self._apply(changes, now)
+                self._apply(changes, now())
             finally:
                 self.slot.leave(turn)
 

@@ -78,7 +78,7 @@ class MemTransaction(_Primitives, EngineTransaction):
             yield self.changes
 
     async def commit(self) -> None:
-        self._engine.database.commit(self.turn, self.changes, self.now())
+        self._engine.database.commit(self.turn, self.changes, self.now)
 
     async def rollback(self) -> None:
         database = self._engine.database
