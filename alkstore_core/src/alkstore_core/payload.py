@@ -48,16 +48,16 @@ def encode_payload(value: object) -> bytes:
             127 nested containers, a cycle, an integer outside -2^63..2^64-1, a key that is not a str, or bytes,
             datetimes, Decimals, UUIDs, sets and other objects outside a model.
     """
-    if not isinstance(value, _PLAIN) and _is_model(value):
-        value = _dumped(value, [])
-    if _is_plain(value):
-        try:
-            return _encode(value).encode()
-        except (ValueError, RecursionError):
-            pass  # the careful encoder says what is wrong, or manages
     try:
+        if not isinstance(value, _PLAIN) and _is_model(value):
+            value = _dumped(value, [])
+        if _is_plain(value):
+            try:
+                return _encode(value).encode()
+            except (ValueError, RecursionError):
+                pass  # the careful encoder says what is wrong, or manages
         return "".join(_pieces(value)).encode()
-    except RecursionError as error:  # it walks with its own stack, so this is the caller's, used up
+    except RecursionError as error:  # nothing here recurses, so the caller has used its stack up
         raise CodecError("no stack is left to encode the payload: encode it before recursing so deep") from error
 
 
