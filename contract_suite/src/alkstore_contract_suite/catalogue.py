@@ -35,9 +35,9 @@ class LockedLeg:
         return " ".join((self.id, self.since, *self.rules))
 
 
-def locked_legs(path: Path = LOCK) -> dict[str, LockedLeg]:
+def locked_legs() -> dict[str, LockedLeg]:
     """The legs in legs.lock by id, sorted."""
-    lines = [line.split() for line in path.read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    lines = [line.split() for line in LOCK.read_text("utf-8").splitlines() if line and not line.startswith("#")]
     return {line[0]: LockedLeg(line[0], line[1], tuple(line[2:])) for line in sorted(lines)}
 
 
@@ -62,10 +62,10 @@ def described_leg(function: object) -> Leg | None:
     return None
 
 
-def write_lock(found: Iterable[Leg], path: Path = LOCK) -> None:
+def write_lock(found: Iterable[Leg]) -> None:
     """Freeze `found`."""
     lines = sorted(str(LockedLeg(leg.id, leg.since, leg.rules)) for leg in found)
-    path.write_text(_HEADER + "".join(f"{line}\n" for line in lines), "utf-8")
+    LOCK.write_text(_HEADER + "".join(f"{line}\n" for line in lines), "utf-8")
 
 
 def leg_path(id: str) -> str:

@@ -14,6 +14,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start a run if an engine is named."""
+    config.addinivalue_line("markers", "leg(description): a leg of alkstore's contract suite")
     name: str | None = config.getoption("engine")
     if name is not None:
         from alkstore_contract_suite.engines import UnknownEngineError, find_engine

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from alkstore_contract_suite import CONTRACT_VERSION, __version__
-from alkstore_contract_suite.catalogue import LEGS, described_leg, leg_path, locked_legs
+from alkstore_contract_suite import catalogue
+from alkstore_contract_suite.catalogue import described_leg, leg_path, locked_legs
 from alkstore_contract_suite.engines import EngineUnderTest
 from alkstore_contract_suite.leg import Leg
 from alkstore_contract_suite.needs import NEEDS, TRAITS
@@ -61,7 +62,7 @@ class ContractRun:
         try:
             self._service.enter_context(self.engine.harness.service())
             self._backend = asyncio.run(self.engine.harness.backend())
-        except Exception as error:
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
             self._aborted = f"the harness did not start: {_told(error)}"
             self._service.close()
             pytest.exit(self._aborted, returncode=pytest.ExitCode.TESTS_FAILED)
@@ -70,11 +71,12 @@ class ContractRun:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Note every leg, guard it, and set those apart that this engine cannot run."""
         for item in items:
-            if not isinstance(item, pytest.Function) or LEGS not in item.path.parents:
+            if not isinstance(item, pytest.Function) or catalogue.LEGS not in item.path.parents:
                 continue
             leg = described_leg(item.function)
             if leg is None:
-                raise pytest.UsageError(f"{item.nodeid} is not a leg: decorate it with @leg(...)")
+                self._aborted = f"{item.nodeid} is not a leg: decorate it with @leg(...)"
+                raise pytest.UsageError(self._aborted)
             self._legs[leg.id] = leg
             item.user_properties.append((_LEG, leg.id))
             item.add_marker(pytest.mark.filterwarnings("error"))
@@ -219,8 +221,8 @@ def run_legs(
         UnknownLegError: `only` names one that does not exist.
     """
     run = ContractRun(engine, leg_timeout_s=leg_timeout_s, child_setup=child_setup)
-    arguments = [leg_path(id) for id in only] or [str(LEGS)]
-    arguments += ["-c", str(Path(__file__).with_name("pytest.ini")), "--rootdir", str(LEGS), "-p", "no:cacheprovider"]
+    arguments = [leg_path(id) for id in only] or [str(catalogue.LEGS)]
+    arguments += ["-c", str(Path(__file__).with_name("pytest.ini")), "--rootdir", str(catalogue.LEGS), "-p", "no:cacheprovider"]
     arguments += ["-k", keyword] if keyword else []
     arguments += ["-s", *_WITHOUT_OUTPUT] if quiet else ["-q", "-ra"]
     with pytest.MonkeyPatch.context() as patch:

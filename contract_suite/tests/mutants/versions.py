@@ -1,6 +1,6 @@
 """Engines that are wrong about versions."""
 
-# ruff: noqa: ARG001, ARG005 - a wrong engine takes the arguments of the right one
+# ruff: noqa: ARG005 - a wrong engine takes the arguments of the right one
 
 import importlib.metadata
 
