@@ -1,0 +1,1 @@
+"""What ``examples/webhooks.py`` is made of: intake, business table, delivery, sink, crew and verdict."""
