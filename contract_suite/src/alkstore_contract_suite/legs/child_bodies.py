@@ -219,15 +219,6 @@ async def forgets_its_store(child: Child) -> None:
 _forgotten: list[object] = []
 
 
-async def publishes(child: Child, stream: str) -> list[int]:
-    """Publish an event in each form; their offsets."""
-    async with child.open() as store:
-        offsets = [await store.stream(stream).publish("auto-commit")]
-        async with store.transaction() as tx:
-            offsets.append(await tx.publish(stream, "transaction"))
-        return offsets
-
-
 async def publishes_and_holds(child: Child, stream: str) -> None:
     """Publish an event on a transaction, and block before the commit."""
     async with child.open() as store, store.transaction() as tx:
