@@ -19,7 +19,7 @@ async def test_a_delivery_is_acked_retried_or_absent(store) -> None:
     job = await outbox.enqueue({"to": "a"}, priority=3)
     assert (await outbox.queue.get_job(job)).visibility_timeout_s == 60
 
-    async def fail(handle: object) -> None:
+    async def fail(_: object) -> None:
         raise OSError("no route")
 
     assert await outbox.run_once("w", fail) is True

@@ -153,7 +153,7 @@ async def test_close_from_a_task_that_uses_the_store_returns(store) -> None:
     async with anyio.create_task_group() as group:
 
         async def close_inside() -> None:
-            with pytest.raises(ClosedError):
+            with pytest.raises(ClosedError):  # noqa: PT012 - the block is what is tested
                 async with store.transaction() as tx:
                     await tx.enqueue("q", 1)
                     await store.close()
@@ -163,7 +163,7 @@ async def test_close_from_a_task_that_uses_the_store_returns(store) -> None:
 
 async def test_an_error_in_a_block_whose_store_was_closed_is_still_that_error(store) -> None:
     """The rollback that was too late is a note on it (T4)."""
-    with pytest.raises(ValueError, match="mine") as caught:
+    with pytest.raises(ValueError, match="mine") as caught:  # noqa: PT012 - the block is what is tested
         async with store.transaction():
             await store.close()
             raise ValueError("mine")
@@ -269,9 +269,7 @@ def test_a_forked_child_is_refused_at_once_and_the_parent_works_on() -> None:
                         events.try_recv, events.close, lambda: tx.enqueue("q", 2), tx.commit, tx.rollback,
                     ):
                         refused(call)
-                    loop = asyncio.get_running_loop if False else None
-                    home = store.home.loop
-                    home.call_soon_threadsafe = lambda *_: os._exit(7)  # it would write to the parent's pipe
+                    store.home.loop.call_soon_threadsafe = lambda *_: os._exit(7)  # it would write to the parent's pipe
                     del receiver, events, tx, store
                     gc.collect()
                     status = 0
@@ -318,8 +316,7 @@ async def test_a_store_that_is_dropped_is_forgotten_with_a_warning() -> None:
     """One warning; a closed store has none."""
     store = await MemStore.open()
     with pytest.warns(ResourceWarning, match="was never closed: close it, or use 'async with'"):
-        del store
-        gc.collect()
+        store = None
     store = await MemStore.open()
     await store.close()
     with warnings.catch_warnings():

@@ -102,20 +102,22 @@ def test_a_spec_is_its_number_times_its_unit(number: int, unit: str) -> None:
         assert caught.value.spec == spec
 
 
-@given(st.text() | st.integers() | st.none() | st.from_regex(r"@every ?-?[0-9٠-٩]*[a-zA-Z]?", fullmatch=True))
+@given(st.text() | st.integers() | st.none() | st.from_regex("@every ?-?[0-9\u0660-\u0669]*[a-zA-Z]?", fullmatch=True))
 @example("* * * * *")
 @example("@every 1.5s")
 @example("@every 5s\n")
 @example(" @every 5s")
 @example("@every 5S")
-@example("@every ٣s")
+@example("@every \u0663s")
 @example("@every " + "9" * 5000 + "s")
 def test_anything_but_a_spec_is_refused_with_its_own_error(spec: object) -> None:
     """Cron, fractions, signs, other digits, spaces: InvalidSpecError and never another error (H1)."""
     try:
         seconds = interval_seconds(spec)
     except InvalidSpecError as error:
-        assert error.spec == spec
+        seconds, refused = 0, error.spec
+    if seconds == 0:
+        assert refused == spec
     else:
         assert isinstance(spec, str)
         assert spec.isascii()

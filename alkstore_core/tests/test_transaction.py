@@ -17,7 +17,7 @@ async def test_a_clean_block_commits_and_any_exception_rolls_back(store) -> None
     assert (await queue.get_job(kept)).payload == b"1"
 
     for error in (ValueError("mine"), asyncio.CancelledError(), KeyboardInterrupt()):
-        with pytest.raises(type(error)) as caught:
+        with pytest.raises(type(error)) as caught:  # noqa: PT012 - the block is what is tested
             async with store.transaction() as tx:
                 gone = await tx.enqueue("q", 2)
                 raise error
@@ -110,7 +110,6 @@ async def test_a_dropped_handle_is_rolled_back_with_a_warning_that_names_its_lin
 
     with pytest.warns(ResourceWarning) as caught:
         line = await drop()
-        gc.collect()
     (warning,) = caught
     assert f"a transaction opened at {__file__}:{line} was dropped undecided and is rolled back" in str(warning.message)
     assert "commit it, roll it back, or use 'async with'" in str(warning.message)
@@ -141,7 +140,7 @@ async def test_an_enlisted_transaction_belongs_to_who_opened_it(store) -> None:
         guest = store.enlist(owner.connection)
         assert repr(guest) == "<Transaction open, enlisted>"
         for end in (guest.commit, guest.rollback):
-            with pytest.raises(DatabaseError, match="was enlisted, so .* belongs to who opened it"):
+            with pytest.raises(DatabaseError, match=r"was enlisted, so .* belongs to who opened it"):
                 await end()
         job = await guest.enqueue("q", 1)
         del guest
