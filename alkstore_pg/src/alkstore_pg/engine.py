@@ -28,8 +28,6 @@ from alkstore_pg.transaction import Enlisted, PgTransaction, TransactionOwner
 
 _CLOSING_GRACE_S = 2.0
 """How long what is under way may take to finish when the store is closed; then its connections are cut."""
-_ACQUIRE_TIMEOUT_S = 30.0
-_STATEMENT_TIMEOUT_S = 30.0
 _RESOLVE_PATIENCE_S = 60.0
 
 
@@ -40,13 +38,17 @@ class PgEngine(Engine):
         dialling: how it is reached.
         schema: where its tables are.
         migrate: whether `open` brings them up to date.
+        operation_timeout: how long to wait for a connection, and then for an answer, in seconds.
         clock: a clock in place of the server's, for tests.
     """
 
-    def __init__(self, dialling: Dialling, schema: str, *, migrate: bool, clock: Clock | None) -> None:
+    def __init__(
+        self, dialling: Dialling, schema: str, *, migrate: bool, operation_timeout: float, clock: Clock | None
+    ) -> None:
         self.schema = schema
         self._dialling = dialling
         self._migrate = migrate
+        self._timeout_s = operation_timeout
         self._given_clock = clock
         self._sql = statements(schema)
         self._server_clock = ServerClock()
@@ -62,10 +64,10 @@ class PgEngine(Engine):
         self._identity = secrets.token_hex(6)
         pool = await self._dialling.pool()
         self._connections = Connections(
-            pool, owned=self._dialling.owns_pool, tasks=self._tasks, acquire_timeout_s=_ACQUIRE_TIMEOUT_S
+            pool, owned=self._dialling.owns_pool, tasks=self._tasks, acquire_timeout_s=self._timeout_s
         )
         self._dispatcher = Dispatcher(
-            self._connections, self._tasks, self._sql, self._now_given, self._woken, _STATEMENT_TIMEOUT_S
+            self._connections, self._tasks, self._sql, self._now_given, self._woken, self._timeout_s
         )
         self._waker = Waker(self._announce, self._tasks.start)
         self._session = AutocommitSession(
@@ -93,7 +95,7 @@ class PgEngine(Engine):
         connection = await self._connections.acquire()
         try:
             await prepare(connection, self.schema, migrate=self._migrate)
-            seconds, isolation = (await connection.fetch(self._sql["clock"], timeout=_STATEMENT_TIMEOUT_S))[0]
+            seconds, isolation = (await connection.fetch(self._sql["clock"], timeout=self._timeout_s))[0]
         except DRIVER_ERRORS as error:
             raise database_error(error) from error
         finally:
@@ -148,16 +150,14 @@ class PgEngine(Engine):
         finally:
             if not begun:
                 self._connections.discard(connection)
-        return self._transactions.begun(
-            PgTransaction(connection, self._transactions, self.schema, _STATEMENT_TIMEOUT_S)
-        )
+        return self._transactions.begun(PgTransaction(connection, self._transactions, self.schema, self._timeout_s))
 
     async def _begun_on(self, connection: Connection) -> None:
-        async with asyncio.timeout(_STATEMENT_TIMEOUT_S):
+        async with asyncio.timeout(self._timeout_s):
             await connection.transaction(isolation="read_committed").start()
 
     def enlist(self, connection: object) -> EngineTransaction:
-        return Enlisted(connection, joined(connection), self.schema, self._now_given, _STATEMENT_TIMEOUT_S)
+        return Enlisted(connection, joined(connection), self.schema, self._now_given, self._timeout_s)
 
     async def watch(self, topic: str) -> Subscription:
         return await self.listener.watch(topic)
@@ -192,7 +192,7 @@ class PgEngine(Engine):
     async def _ask_outcome(self, xid: int) -> Records:
         connection = await self._connections.acquire()
         try:
-            return await connection.fetch(self._sql["outcome"], str(xid), timeout=_STATEMENT_TIMEOUT_S)
+            return await connection.fetch(self._sql["outcome"], str(xid), timeout=self._timeout_s)
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)
             raise database_error(error) from error

@@ -36,11 +36,19 @@ def _driver(connection: Any) -> Callable[[], Awaitable[Any]]:
         raise DatabaseError(
             f"no transaction is open on {connection!r}: enlist inside 'async with connection.transaction()'"
         )
+    begun = _transaction_of(connection)
 
     async def itself() -> Any:
+        if not connection.is_in_transaction() or _transaction_of(connection) is not begun:
+            raise _ended()
         return connection
 
     return itself
+
+
+def _transaction_of(connection: Any) -> object:
+    """What tells one transaction of a connection from its next, where asyncpg's ``transaction()`` began it."""
+    return getattr(getattr(connection, "_con", connection), "_top_xact", None)
 
 
 def _sqlalchemy(handle: Any) -> Callable[[], Awaitable[Any]] | None:
@@ -53,14 +61,25 @@ def _sqlalchemy(handle: Any) -> Callable[[], Awaitable[Any]] | None:
     dialect = handle.get_bind().dialect if is_session else handle.dialect
     if dialect.driver != "asyncpg":
         raise DatabaseError(f"cannot join a SQLAlchemy transaction on {dialect.driver}: {_WANTED}")
+    below = handle.sync_session if is_session else handle.sync_connection
+    begun = below.get_transaction()
 
-    async def below() -> Any:
+    async def driver() -> Any:
+        # Asked for its connection after the end, a session would begin another transaction.
+        if begun is None or below.get_transaction() is not begun:
+            raise _ended()
         connection = await handle.connection() if is_session else handle
-        raw = await connection.get_raw_connection()
-        driver = raw.driver_connection
-        if not driver.is_in_transaction():
+        found = (await connection.get_raw_connection()).driver_connection
+        if not found.is_in_transaction():
             # SQLAlchemy begins with its first statement, and what was sent past it would commit by itself.
             await connection.exec_driver_sql("SELECT 1")
-        return driver
+            if not found.is_in_transaction():
+                raise DatabaseError("this SQLAlchemy connection commits each statement: enlist one that does not")
+        return found
 
-    return below
+    return driver
+
+
+def _ended() -> DatabaseError:
+    """The error for what is done after the caller's end of the transaction."""
+    return DatabaseError("the enlisted transaction has ended: enlist the one that you work in now")

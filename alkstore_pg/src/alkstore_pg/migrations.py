@@ -42,8 +42,12 @@ async def prepare(connection: Any, schema: str, *, migrate: bool) -> None:
 
 async def _version(connection: Any, schema: str) -> int:
     """The version of `schema`, 0 where there is none."""
+    # From the catalogue's own table: to_regclass() answers from a cache that is not refreshed within a transaction.
     known = await connection.fetchval(
-        "SELECT to_regclass($1)::oid::bigint", in_schema("{schema}.migrations", schema), timeout=_TIMEOUT_S
+        "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = $1 AND c.relname = 'migrations'",
+        schema,
+        timeout=_TIMEOUT_S,
     )
     if known is None:
         return 0

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-import asyncpg
 from alkstore_core.cancellation import see_through
 from alkstore_core.engine import Claim, EngineTransaction, LockGrant
 from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError, DatabaseError
@@ -294,9 +293,7 @@ class Enlisted(InTransaction):
     async def _fetch_now(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
         try:
             connection = await self._connect()
-            if not connection.is_in_transaction():
-                raise DatabaseError("the enlisted transaction has ended, or its connection commits each statement")
-        except asyncpg.InterfaceError as error:
+        except DRIVER_ERRORS as error:
             raise database_error(error) from error
         records = await self._fetch_on(connection, name, arguments)
         for channel in channels_of(self.schema, topics):
