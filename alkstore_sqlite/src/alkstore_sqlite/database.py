@@ -55,28 +55,36 @@ class Database:
             sqlite3.Error: the file cannot be opened.
             DatabaseError: it is not the one that was opened first.
         """
-        connection = sqlite3.connect(
-            self.path,
-            timeout=_BUSY_SLICE_S,
-            isolation_level=None,
-            check_same_thread=False,  # opened and closed by one thread, used by another; never by two at once
-            cached_statements=256,
-            factory=factory,
-            uri=False,
-        )
-        try:
-            # Before the first read: SQLite would read the old file's log into another file at the path, and write it
-            # there when the connection closes.
-            self.check()
-            cursor = sqlite3.Cursor(connection)
-            cursor.execute(f"PRAGMA synchronous = {self.synchronous}")
-            cursor.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES if checkpoints else 0}")
-            cursor.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
-            cursor.close()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
+        deadline = time.monotonic() + self.busy_timeout
+        while True:
+            connection = sqlite3.connect(
+                self.path,
+                timeout=_BUSY_SLICE_S,
+                isolation_level=None,
+                check_same_thread=False,  # opened and closed by one thread, used by another; never by two at once
+                cached_statements=256,
+                factory=factory,
+                uri=False,
+            )
+            try:
+                self._configure(connection, checkpoints=checkpoints)
+            except BaseException as error:
+                connection.close()
+                # While one process recovers the log that a killed one left, the others find it locked.
+                if isinstance(error, sqlite3.Error) and is_busy(error) and time.monotonic() < deadline:
+                    continue
+                raise
+            return connection
+
+    def _configure(self, connection: sqlite3.Connection, *, checkpoints: bool) -> None:
+        # Before the first read: SQLite would read the old file's log into another file at the path, and write it
+        # there when the connection closes.
+        self.check()
+        cursor = sqlite3.Cursor(connection)
+        cursor.execute(f"PRAGMA synchronous = {self.synchronous}")
+        cursor.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES if checkpoints else 0}")
+        cursor.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
+        cursor.close()
 
     def failed(self, error: sqlite3.Error | OSError) -> DatabaseError:
         """The error to raise from `error`."""
