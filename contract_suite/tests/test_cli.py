@@ -21,7 +21,7 @@ def test_run_says_the_verdict(tmp_path):
     assert result.exit_code == 0, result.output
     report = Report.model_validate_json((tmp_path / "r.json").read_bytes())
     lines = result.output.splitlines()
-    assert "without child: the data lives in one process" in lines
+    assert "without child (1 legs not applicable): the data lives in one process" in lines
     assert lines[-1] == report.verdict
     assert report.engine.name == "mem"
     assert report.engine.distribution == "alkstore-mem"

@@ -282,6 +282,7 @@ STAMP = EngineStamp(
     durable=False,
     multi_process=False,
     server=False,
+    natives=("connection",),
 )
 
 

@@ -54,7 +54,8 @@ def run(
     if markdown_file is not None:
         markdown_file.write_text(summary_of(report), "utf-8")
     for exemption in report.exemptions:
-        _console.print(Text(f"without {exemption.need}: {exemption.reason}", "yellow"))
+        apart = sum(exemption.need in result.missing for result in report.legs)
+        _console.print(Text(f"without {exemption.need} ({apart} legs not applicable): {exemption.reason}", "yellow"))
     _console.print(Text(report.verdict, "bold green" if report.conformant else "bold red"), soft_wrap=True)
     sys.exit(not report.conformant)
 

@@ -61,6 +61,7 @@ def _stamp(report: Report) -> list[tuple[str, str]]:
         ("engine", f"{engine.distribution} {engine.version}, contract {engine.contract}"),
         ("backend", engine.backend),
         ("traits", traits.replace("_", " ")),
+        ("enlists", ", ".join(engine.natives)),
         ("suite", f"{report.suite}, contract {report.contract}"),
         ("Python", f"{report.python} on {report.platform}"),
         ("started", report.started_at),

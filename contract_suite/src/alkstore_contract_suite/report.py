@@ -58,7 +58,7 @@ class LegResult(_Record):
 
 
 class EngineStamp(_Record):
-    """The engine that was tested; for its traits see `harness.Harness`."""
+    """The engine that was tested; for its traits, and the kinds of connection it enlists, see `harness.Harness`."""
 
     name: str
     distribution: str
@@ -68,6 +68,7 @@ class EngineStamp(_Record):
     durable: bool
     multi_process: bool
     server: bool
+    natives: tuple[str, ...]
 
 
 class Exemption(_Record):

@@ -154,6 +154,7 @@ class ContractRun:
             durable=harness.durable,
             multi_process=harness.multi_process,
             server=harness.server,
+            natives=tuple(harness.natives),
         )
         traits = {trait: bool(getattr(harness, trait)) for trait in TRAITS}
         exemptions = tuple(
@@ -224,7 +225,7 @@ def run_legs(
     arguments = [leg_path(id) for id in only] or [str(catalogue.LEGS)]
     arguments += ["-c", str(Path(__file__).with_name("pytest.ini")), "--rootdir", str(catalogue.LEGS), "-p", "no:cacheprovider"]
     arguments += ["-k", keyword] if keyword else []
-    arguments += ["-s", *_WITHOUT_OUTPUT] if quiet else ["-q", "-ra"]
+    arguments += ["-s", *_WITHOUT_OUTPUT] if quiet else ["-q", "-rfE"]
     with pytest.MonkeyPatch.context() as patch:
         # Whatever other plugins are installed here, a run is the same everywhere.
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
