@@ -48,17 +48,20 @@ class Heartbeat:
         self._failure: DatabaseError | None = None
         self._backoff = Backoff(longest_s=1.0)
 
-    def watch(self, handle: JobHandle) -> None:
-        """A job starts: the next beat comes soon enough for it."""
+    async def begin(self, handle: JobHandle) -> bool:
+        """A job is about to start: the next beat comes soon enough for it.
+
+        Returns:
+            False if it must not start, since its claim cannot be kept until then.
+        """
+        if handle.claim.job.visibility_timeout_s < _SHORTEST_LEASE_S and not await self._renew(handle):
+            return False
         due, due_real = _due(handle), _due_real(handle)
         if due < self._next or due_real < self._next_real:
             self._next = min(due, self._next)
             self._next_real = min(due_real, self._next_real)
             self._sooner.set()
-
-    async def secure(self, handle: JobHandle) -> bool:
-        """Whether the claim lasts until its first beat, which a claim of one second does only if it is renewed now."""
-        return handle.claim.job.visibility_timeout_s >= _SHORTEST_LEASE_S or await self._renew(handle)
+        return True
 
     async def run(self) -> None:
         """Beat until cancelled.

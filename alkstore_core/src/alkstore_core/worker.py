@@ -211,13 +211,12 @@ class _Shift:
                 # Not in a task group: at tens of thousands of jobs a second that is most of what a job costs.
                 # `_cancel_running` waits for them all.
                 self._running[handle] = self._loop.create_task(self._process(handle))
-                self._heartbeat.watch(handle)
 
     async def _process(self, handle: JobHandle) -> None:
         begun = False
         failure: BaseException | None = None
         try:
-            begun = await self._heartbeat.secure(handle)
+            begun = await self._heartbeat.begin(handle)
             if begun:
                 await self._handler(handle)
         except (Exception, asyncio.CancelledError) as error:
