@@ -55,7 +55,10 @@ def run(
         markdown_file.write_text(summary_of(report), "utf-8")
     for exemption in report.exemptions:
         apart = sum(exemption.need in result.missing for result in report.legs)
-        _console.print(Text(f"without {exemption.need} ({apart} legs not applicable): {exemption.reason}", "yellow"))
+        _console.print(
+            Text(f"without {exemption.need} ({apart} legs not applicable): {exemption.reason}", "yellow"),
+            soft_wrap=True,
+        )
     _console.print(Text(report.verdict, "bold green" if report.conformant else "bold red"), soft_wrap=True)
     sys.exit(not report.conformant)
 

@@ -38,7 +38,11 @@ def loses_the_last_of_a_batch(patch):
     patch.setattr(Queue, "enqueue_many", enqueue_many)
 
 
-@mutant(kills=["kill/claims_of_the_dead_are_redelivered"], engine="sqlite", in_children=True)
+@mutant(
+    kills=["kill/claims_of_the_dead_are_redelivered", "kill/worker_takes_over_from_the_dead"],
+    engine="sqlite",
+    in_children=True,
+)
 def deletes_on_claim(patch):
     right = Queue.claim_batch
 
@@ -95,3 +99,16 @@ def records_the_tick_without_the_job(patch):
 
     right = scheduler.due_boundaries
     patch.setattr(scheduler, "due_boundaries", lambda *arguments: (right(*arguments)[0][:-1], right(*arguments)[1]))
+
+
+@mutant(kills=["kill/worker_takes_over_from_the_dead"], engine="sqlite", in_children=True)
+def gives_claims_up_at_once(patch):
+    right = Queue.claim_batch
+
+    async def claim_batch(self, worker_id, n):
+        claimed = await right(self, worker_id, n)
+        for handle in claimed:
+            await handle.heartbeat(0)
+        return claimed
+
+    patch.setattr(Queue, "claim_batch", claim_batch)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from alkstore_core import StopToken, Store
+from alkstore_core import JobHandle, StopToken, Store, Worker
 
 from alkstore_contract_suite.children import Children
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
@@ -91,6 +91,36 @@ async def test_claims_of_the_dead_are_redelivered(
     again = await queue.claim_batch("worker", 20)
     assert [(handle.job.id, handle.job.attempts) for handle in again] == [(id, 2) for id in ids]
     assert await queue.ack_batch("worker", ids) == 10
+    assert await witness.jobs("emails") == JobCounts()
+
+
+@leg(rules="W2 Q13", since="1.0", needs=("child",))
+async def test_worker_takes_over_from_the_dead(
+    harness: Harness, store: Store, witness: Witness, children: Children
+) -> None:
+    """A worker that is idle does the jobs of a killed process at their deadline, with nobody sweeping."""
+    queue = store.queue("emails", visibility_timeout_s=30)
+    ids = await queue.enqueue_many(range(10))
+    child = await children.start(child_bodies.claims, "emails", 10)
+    await child.reached("claimed")
+    await child.kill()
+    done: list[int] = []
+    stop = StopToken()
+
+    async def handle(handle: JobHandle) -> None:
+        done.append(handle.job.id)
+        if len(done) == 11:
+            stop.cancel()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(Worker(queue, handle, worker_id="parent").run(stop))
+        before = await queue.enqueue("while the dead still hold theirs")
+        while await queue.get_job(before) is not None:
+            await caught_up(store)
+        assert done == [before]
+        assert await witness.jobs("emails") == JobCounts(processing=10)
+        await harness.advance(30)
+    assert sorted(done) == [*ids, before]
     assert await witness.jobs("emails") == JobCounts()
 
 
