@@ -167,6 +167,7 @@ async def test_wake_carries_its_channel_only(store: Store) -> None:
         for payload in ({"secret": 7}, None, "secret"):
             await store.notify("orders", payload)
             wake = await receiver.recv()
+            assert wake is not None
             assert wake == Wake("orders")
             assert wake.channel == "orders"
             assert [getattr(wake, field.name) for field in dataclasses.fields(wake)] == ["orders"]
