@@ -21,6 +21,7 @@ from alkstore_pg.listener import Listener, Waker
 from alkstore_pg.migrations import prepare
 from alkstore_pg.notify import channels_of
 from alkstore_pg.outcome import Outcome, resolved
+from alkstore_pg.patience import answered_within
 from alkstore_pg.sharing import Dispatcher, Records
 from alkstore_pg.statements import statements
 from alkstore_pg.tasks import Tasks
@@ -83,6 +84,7 @@ class PgEngine(Engine):
             self._sql,
             self._server_clock,
             self._connections.refresh,
+            self._timeout_s,
         )
         try:
             await self._prepare()
@@ -95,7 +97,8 @@ class PgEngine(Engine):
         connection = await self._connections.acquire()
         try:
             await prepare(connection, self.schema, migrate=self._migrate)
-            seconds, isolation = (await connection.fetch(self._sql["clock"], timeout=self._timeout_s))[0]
+            with answered_within(connection, self._timeout_s):
+                seconds, isolation = (await connection.fetch(self._sql["clock"]))[0]
         except DRIVER_ERRORS as error:
             raise database_error(error) from error
         finally:
@@ -112,11 +115,7 @@ class PgEngine(Engine):
         self._dispatcher.stop()
         self._session.stop()
         await self.listener.close()
-        try:
-            async with asyncio.timeout(_CLOSING_GRACE_S):
-                await self._transactions.roll_back_all()
-        except TimeoutError:
-            pass
+        self._transactions.roll_back_all()
         self._connections.stop()
         if not await self._tasks.join(_CLOSING_GRACE_S):
             self._connections.cut()
@@ -153,11 +152,11 @@ class PgEngine(Engine):
         return self._transactions.begun(PgTransaction(connection, self._transactions, self.schema, self._timeout_s))
 
     async def _begun_on(self, connection: Connection) -> None:
-        async with asyncio.timeout(self._timeout_s):
+        with answered_within(connection, self._timeout_s):
             await connection.transaction(isolation="read_committed").start()
 
     def enlist(self, connection: object) -> EngineTransaction:
-        return Enlisted(connection, joined(connection), self.schema, self._now_given, self._timeout_s)
+        return Enlisted(connection, joined(connection), self.schema, self._now_given)
 
     async def watch(self, topic: str) -> Subscription:
         return await self.listener.watch(topic)
@@ -192,7 +191,8 @@ class PgEngine(Engine):
     async def _ask_outcome(self, xid: int) -> Records:
         connection = await self._connections.acquire()
         try:
-            return await connection.fetch(self._sql["outcome"], str(xid), timeout=self._timeout_s)
+            with answered_within(connection, self._timeout_s):
+                return list(await connection.fetch(self._sql["outcome"], str(xid)))
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)
             raise database_error(error) from error

@@ -19,14 +19,13 @@ from alkstore_core.wakes import Subscription, WakeHub
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.failures import DRIVER_ERRORS, database_error
 from alkstore_pg.notify import channel_of
+from alkstore_pg.patience import answered_within
 
 BEAT_S = 1.0
 """How often the connection is asked for a sign of life."""
 _SILENCE_S = 2.0
 """How long it may take to answer."""
 _LONGEST_PAUSE_S = 0.4
-_WATCH_TIMEOUT_S = 15.0
-_HANG_UP_TIMEOUT_S = 2.0
 
 _log = logging.getLogger("alkstore.pg")
 
@@ -43,6 +42,7 @@ class Listener:
         sql: the statements.
         clock: told the server's time with each beat.
         silent: called when the server went silent, so that other connections are suspect too.
+        patience_s: how long a subscription waits until the server listens.
     """
 
     def __init__(
@@ -55,6 +55,7 @@ class Listener:
         sql: Mapping[str, str],
         clock: ServerClock,
         silent: Callable[[], None],
+        patience_s: float,
     ) -> None:
         self.reconnections = 0
         """How often the connection was lost and had again."""
@@ -66,34 +67,41 @@ class Listener:
         self._sql = sql
         self._clock = clock
         self._silent = silent
+        self._patience_s = patience_s
         self._beat_channel = channel_of(schema, f"b:{identity}")
         self._connection: Any = None
         self._listening: dict[str, str] = {}
-        self._registering = asyncio.Lock()
-        self._ready = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._lost = False
+        self._stirred = asyncio.Event()
         self._heard = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "listening" if self._ready.is_set() else "not connected"
+        state = "closed" if self._closed else "not connected" if self._connection is None else "connected"
         return f"<Listener {state}, {len(self._listening)} channels, {self.reconnections} reconnections>"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it listens, as far as it knows."""
+        return self._connection is not None
 
     async def watch(self, topic: str) -> Subscription:
         """A subscription that hears every commit from now on that wakes `topic`.
 
         Raises:
-            DatabaseError: the server could not be made to listen; nothing of the attempt is left.
+            DatabaseError: the server could not be made to listen in time; nothing of the attempt is left.
+            ClosedError: the store is closed.
         """
         if self._closed:
-            raise ClosedError("this store is closed: open another one")
+            raise _closed()
         if self._running is None:
             self._running = asyncio.get_running_loop().create_task(self._run())
         subscription = self._hub.subscribe(topic)
         try:
-            async with asyncio.timeout(_WATCH_TIMEOUT_S):
-                await self._registered(topic)
+            async with asyncio.timeout(self._patience_s):
+                await self._acknowledged(topic)
         except TimeoutError as error:
             subscription.close()
             raise database_error(error, f"cannot listen to {topic!r}") from error
@@ -102,30 +110,14 @@ class Listener:
             raise
         return subscription
 
-    async def _registered(self, topic: str) -> None:
+    async def _acknowledged(self, topic: str) -> None:
         channel = channel_of(self._schema, topic)
-        while not self._closed:
-            await self._ready.wait()
-            async with self._registering:
-                connection = self._connection
-                if connection is None or not self._ready.is_set():
-                    continue
-                if channel in self._listening:
-                    return
-                try:
-                    await self._listen(connection, channel, topic)
-                except DRIVER_ERRORS:
-                    self._lost.set()
-                    self._ready.clear()
-                    continue
-                if self._ready.is_set():
-                    return
-        raise ClosedError("the store was closed meanwhile: open another one")
-
-    async def _listen(self, connection: Any, channel: str, topic: str) -> None:
-        async with asyncio.timeout(_SILENCE_S):
-            await connection.add_listener(channel, self._notified)
-        self._listening[channel] = topic
+        if self._connection is None or channel not in self._listening:
+            future = self._waiting.get(channel)
+            if future is None:
+                future = self._waiting[channel] = asyncio.get_running_loop().create_future()
+            self._stirred.set()
+            await asyncio.shield(future)
 
     def _notified(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
         if channel == self._beat_channel:
@@ -144,63 +136,81 @@ class Listener:
                 await self._begin(connection)
                 if before:
                     self.reconnections += 1
-                    _log.info("listening again, after %d reconnections", self.reconnections)
+                    _log.info("listening again; the connection was lost %d times by now", self.reconnections)
                     self._hub.wake_everybody()
                 before = True
                 backoff.reset()
+                self._acknowledge()
                 await self._guard(connection)
-            except (*DRIVER_ERRORS, DatabaseError) as error:
+            except (DatabaseError, *DRIVER_ERRORS) as error:
                 _log.warning("the listening connection was lost, and is made again: %s", error or type(error).__name__)
             finally:
-                self._ready.clear()
                 self._connection = None
+                self._listening.clear()
                 if connection is not None:
                     await self._end(connection)
             await asyncio.sleep(backoff.next())
 
     async def _begin(self, connection: Any) -> None:
         """Listen to whatever is wanted now. Until it is acknowledged, nobody is told that it listens."""
-        self._lost.clear()
+        self._lost = False
         connection.add_termination_listener(self._terminated)
-        self._listening.clear()
-        async with self._registering:
-            async with asyncio.timeout(_SILENCE_S):
-                await connection.add_listener(self._beat_channel, self._notified)
-            for topic in self._hub.topics():
-                await self._listen(connection, channel_of(self._schema, topic), topic)
-            await self._beat(connection)
-            self._connection = connection
-            self._ready.set()
+        with answered_within(connection, _SILENCE_S):
+            await connection.add_listener(self._beat_channel, self._notified)
+        await self._listen(connection)
+        await self._beat(connection)
+        self._connection = connection
+
+    def _acknowledge(self) -> None:
+        """Tell those who wait that it listens for them. From now on a loss of the connection is theirs too."""
+        for channel in self._listening.keys() & self._waiting.keys():
+            _settle(self._waiting.pop(channel))
 
     def _terminated(self, _connection: Any) -> None:
-        self._lost.set()
+        self._lost = True
+        self._stirred.set()
 
     async def _guard(self, connection: Any) -> None:
-        """Return or raise once the connection is no good any more."""
+        """Listen to what is newly wanted, and see that the connection lives; raise once it does not."""
+        loop = asyncio.get_running_loop()
+        beat_at = loop.time() + BEAT_S
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_S):
-                    await self._lost.wait()
-            if self._lost.is_set():
+                async with asyncio.timeout_at(beat_at):
+                    await self._stirred.wait()
+            self._stirred.clear()
+            if self._lost:
                 raise ConnectionResetError("the server closed it")
-            async with self._registering:
+            await self._listen(connection)
+            self._acknowledge()
+            if loop.time() >= beat_at:
                 await self._forget_unwanted(connection)
                 await self._beat(connection)
+                beat_at = loop.time() + BEAT_S
+
+    async def _listen(self, connection: Any) -> None:
+        for topic in self._hub.topics():
+            channel = channel_of(self._schema, topic)
+            if channel not in self._listening:
+                with answered_within(connection, _SILENCE_S):
+                    await connection.add_listener(channel, self._notified)
+                self._listening[channel] = topic
 
     async def _forget_unwanted(self, connection: Any) -> None:
         wanted = self._hub.topics()
         for channel, topic in tuple(self._listening.items()):
             if topic not in wanted:
                 del self._listening[channel]
-                async with asyncio.timeout(_SILENCE_S):
+                with answered_within(connection, _SILENCE_S):
                     await connection.remove_listener(channel, self._notified)
 
     async def _beat(self, connection: Any) -> None:
         self._heard.clear()
         try:
-            async with asyncio.timeout(_SILENCE_S):
+            with answered_within(connection, _SILENCE_S):
                 records = await connection.fetch(self._sql["beat"], self._beat_channel, "")
-                self._clock.told(records[0][0])
+            self._clock.told(records[0][0])
+            async with asyncio.timeout(_SILENCE_S):
                 await self._heard.wait()
         except TimeoutError:
             self._silent()
@@ -208,16 +218,17 @@ class Listener:
 
     async def _end(self, connection: Any) -> None:
         with suppress(*DRIVER_ERRORS):
-            async with asyncio.timeout(_HANG_UP_TIMEOUT_S):
-                await self._hang_up(connection)
+            await self._hang_up(connection)
 
     async def close(self) -> None:
         """End the connection and its task. Idempotent."""
         self._closed = True
-        self._ready.set()
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait((self._running,))
+        for future in self._waiting.values():
+            _settle(future, _closed())
+        self._waiting.clear()
 
     def forget(self) -> None:
         """End it without waiting, from any thread."""
@@ -226,6 +237,20 @@ class Listener:
         if connection is not None:
             with suppress(*DRIVER_ERRORS, RuntimeError):
                 connection.terminate()
+
+
+def _settle(future: "asyncio.Future[None]", error: ClosedError | None = None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        future.exception()  # perhaps nobody waits for it any more
+
+
+def _closed() -> ClosedError:
+    return ClosedError("the store was closed meanwhile: open another one")
 
 
 class Waker:

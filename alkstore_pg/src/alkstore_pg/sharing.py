@@ -17,6 +17,7 @@ from alkstore_core.errors import ClosedError, CommitUnknownError, DatabaseError
 
 from alkstore_pg.connections import Connection, Connections, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
+from alkstore_pg.patience import answered_within
 from alkstore_pg.tasks import Tasks
 
 Row: TypeAlias = tuple[Any, ...]
@@ -197,10 +198,12 @@ class Dispatcher:
 
     async def _fetch(self, connection: Connection, name: str, arguments: Row, writes: bool) -> Records:
         try:
-            if self.explicit:
-                async with connection.transaction(isolation="read_committed"):
-                    return await connection.fetch(self._sql[name], *arguments, timeout=self._timeout_s)
-            return await connection.fetch(self._sql[name], *arguments, timeout=self._timeout_s)
+            with answered_within(connection, self._timeout_s):
+                if self.explicit:
+                    async with connection.transaction(isolation="read_committed"):
+                        return list(await connection.fetch(self._sql[name], *arguments))
+                records: Records = await connection.fetch(self._sql[name], *arguments)
+                return records
         except DRIVER_ERRORS as error:
             if not is_loss(error):
                 raise database_error(error) from error

@@ -14,6 +14,7 @@ from alkstore_pg.connections import Connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
 from alkstore_pg.notify import NotifyPrimitives, channels_of
 from alkstore_pg.outcome import Outcome
+from alkstore_pg.patience import answered_within
 from alkstore_pg.primitives import Orphaned
 from alkstore_pg.queues import QueuePrimitives
 from alkstore_pg.scheduler import SchedulerPrimitives
@@ -30,10 +31,9 @@ class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Schedul
     whole transaction with it (T13).
     """
 
-    def __init__(self, schema: str, now: Callable[[], int | None], timeout_s: float) -> None:
+    def __init__(self, schema: str, now: Callable[[], int | None]) -> None:
         self.schema = schema
         self._now = now
-        self._timeout_s = timeout_s
         self._turn = asyncio.Lock()
         self.xid: int | None = None
 
@@ -70,9 +70,10 @@ class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Schedul
 
     async def _fetch_on(self, connection: Any, name: str, arguments: Row) -> Records:
         try:
-            return await connection.fetch(statements(self.schema)[name], *arguments, timeout=self._timeout_s)
+            records: Records = await connection.fetch(statements(self.schema)[name], *arguments)
         except DRIVER_ERRORS as error:
             raise database_error(error) from error
+        return records
 
     # not on a transaction (T7)
 
@@ -97,7 +98,8 @@ class PgTransaction(InTransaction):
     """A transaction on a connection of the store."""
 
     def __init__(self, connection: Connection, owner: "TransactionOwner", schema: str, timeout_s: float) -> None:
-        super().__init__(schema, owner.now, timeout_s)
+        super().__init__(schema, owner.now)
+        self._timeout_s = timeout_s
         self._connection: Connection | None = connection
         self._owner = owner
         self._topics: set[str] = set()
@@ -110,7 +112,9 @@ class PgTransaction(InTransaction):
         self._topics.update(topics)
 
     async def _fetch_now(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
-        records = await self._fetch_on(self._held(), name, arguments)
+        connection = self._held()
+        with answered_within(connection, self._timeout_s):
+            records = await self._fetch_on(connection, name, arguments)
         self._topics.update(topics)
         return records
 
@@ -140,7 +144,8 @@ class PgTransaction(InTransaction):
         if self.xid is not None:
             return
         try:
-            records = await connection.fetch(statements(self.schema)["own_xid"], timeout=self._timeout_s)
+            with answered_within(connection, self._timeout_s):
+                records = await connection.fetch(statements(self.schema)["own_xid"])
         except DRIVER_ERRORS as error:
             raise database_error(error, "this transaction was not committed") from error
         self.xid = records[0][0]
@@ -148,7 +153,8 @@ class PgTransaction(InTransaction):
     async def _committed(self, connection: Connection) -> bool:
         """Whether it was committed and the connection is fine; False if the connection was lost on the way."""
         try:
-            status = await connection.execute("COMMIT", timeout=self._timeout_s)
+            with answered_within(connection, self._timeout_s):
+                status = await connection.execute("COMMIT")
         except DRIVER_ERRORS as error:
             if not is_loss(error):  # a deferred constraint, a serialization failure: the server has rolled back
                 raise database_error(error, "this transaction was not committed") from error
@@ -185,7 +191,8 @@ class PgTransaction(InTransaction):
             ended = False
             try:
                 if is_alive(connection):
-                    await connection.execute("ROLLBACK", timeout=self._timeout_s)
+                    with answered_within(connection, self._timeout_s):
+                        await connection.execute("ROLLBACK")
                     forget_transaction(connection)
                     ended = True
             except DRIVER_ERRORS as error:
@@ -259,9 +266,10 @@ class TransactionOwner:
         with suppress(AlkstoreError):
             await transaction.rollback()
 
-    async def roll_back_all(self) -> None:
+    def roll_back_all(self) -> None:
         """The store closes: roll back whatever is open (T12)."""
-        await asyncio.gather(*(self._roll_back(transaction) for transaction in tuple(self._open)))
+        for transaction in self._open:
+            self._tasks.start(self._roll_back(transaction))
 
 
 class Enlisted(InTransaction):
@@ -277,9 +285,8 @@ class Enlisted(InTransaction):
         connect: Callable[[], Any],
         schema: str,
         now: Callable[[], int | None],
-        timeout_s: float,
     ) -> None:
-        super().__init__(schema, now, timeout_s)
+        super().__init__(schema, now)
         self._handle = handle
         self._connect = connect
 
