@@ -42,9 +42,20 @@ def all_good(lines, duplicates=0):
     return dict.fromkeys(COLUMNS[:4], lines) | {"duplicates": duplicates, "lost": 0}
 
 
-@pytest.fixture(params=["mem", "sqlite"])
-def store(request, tmp_path):
-    return "mem:" if request.param == "mem" else f"sqlite:///{tmp_path}/app.db"
+def url_of(engine, request):
+    if engine == "postgres":
+        return request.getfixturevalue("dsn")
+    return "mem:" if engine == "mem" else f"sqlite:///{request.getfixturevalue('tmp_path')}/app.db"
+
+
+@pytest.fixture(params=["mem", "sqlite", "postgres"])
+def store(request):
+    return url_of(request.param, request)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared_store(request):
+    return url_of(request.param, request)
 
 
 def test_everything_is_stored_published_and_delivered_once(store):
@@ -92,9 +103,9 @@ def test_memory_says_that_it_cannot_be_shared():
     assert "there is no worker process to kill" in refused.stderr
 
 
-def test_killed_workers_lose_nothing(tmp_path):
+def test_killed_workers_lose_nothing(shared_store):
     """With workers killed again and again nothing is lost, and each duplicate is accounted for by a kill."""
-    result = command("--store", f"sqlite:///{tmp_path}/app.db", "--crash")
+    result = command("--store", shared_store, "--crash")
     totals = table(result)
     assert totals == all_good(LINES, totals["duplicates"])
     assert "Good: nothing lost although 8 workers were killed" in result.stdout
