@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from alkstore_core import StopToken
-from alkstore_core.errors import DatabaseError
+from alkstore_core.errors import DatabaseError, LeadershipLostError
 
 from alkstore_contract_suite.child import Child
 
@@ -223,3 +223,14 @@ async def publishes_and_holds(child: Child, stream: str) -> None:
     """Publish an event on a transaction, and block before the commit."""
     async with child.open() as store, store.transaction() as tx:
         await child.barrier("published", await tx.publish(stream, "uncommitted"))
+
+
+async def runs_schedules_until_it_lost(child: Child) -> str:
+    """Run the scheduler by a clock that the parent moves, until it has lost the lead."""
+    async with child.open() as store:
+        child.reached("running")
+        try:
+            await store.run_schedules(StopToken())
+        except LeadershipLostError:
+            return "lost"
+        return "ended"
