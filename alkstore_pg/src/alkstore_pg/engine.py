@@ -8,7 +8,7 @@ from contextlib import suppress
 from alkstore_core.cancellation import see_through
 from alkstore_core.clock import Clock
 from alkstore_core.engine import Engine, EngineTransaction, Session
-from alkstore_core.errors import ClosedError
+from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.wakes import Subscription, WakeHub
 
 from alkstore_pg.autocommit import AutocommitSession
@@ -16,7 +16,7 @@ from alkstore_pg.clock import ServerClock
 from alkstore_pg.connections import Connection, Connections, is_alive
 from alkstore_pg.dialling import Dialling
 from alkstore_pg.enlisting import joined
-from alkstore_pg.failures import DRIVER_ERRORS, database_error
+from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
 from alkstore_pg.listener import Listener, Waker
 from alkstore_pg.migrations import prepare
 from alkstore_pg.notify import channels_of
@@ -134,24 +134,30 @@ class PgEngine(Engine):
         return self._session
 
     async def begin(self) -> EngineTransaction:
-        connection = await self._connections.acquire()
-        begun = False
-        beginning = self._tasks.start(self._begun_on(connection))
         try:
-            await asyncio.shield(beginning)
-            begun = True
-        except asyncio.CancelledError:
-            beginning.add_done_callback(lambda _: self._connections.discard(connection))
-            begun = True
-            raise
-        except DRIVER_ERRORS as error:
-            raise database_error(error, "no transaction could be begun") from error
-        finally:
-            if not begun:
-                self._connections.discard(connection)
+            connection = await self._begun()
+        except DatabaseError as error:
+            if error.__cause__ is None or not is_loss(error.__cause__):
+                raise
+            # It had died unnoticed, before anything was done on it.
+            connection = await self._begun()
         return self._transactions.begun(PgTransaction(connection, self._transactions, self.schema, self._timeout_s))
 
-    async def _begun_on(self, connection: Connection) -> None:
+    async def _begun(self) -> Connection:
+        """A connection on which a transaction has begun."""
+        connection = await self._connections.acquire()
+        beginning = self._tasks.start(self._begin_on(connection))
+        try:
+            await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(lambda _: self._connections.discard(connection))
+            raise
+        except DRIVER_ERRORS as error:
+            self._connections.discard(connection)
+            raise database_error(error, "no transaction could be begun") from error
+        return connection
+
+    async def _begin_on(self, connection: Connection) -> None:
         with answered_within(connection, self._timeout_s):
             await connection.transaction(isolation="read_committed").start()
 

@@ -142,14 +142,22 @@ class Dispatcher:
             raise ClosedError("this store is closed: open another one")
 
     async def _run(self, name: str, arguments: Row, writes: bool, topics: tuple[str, ...]) -> Records:
-        connection = await self._connections.acquire()
         try:
-            records = await self._fetch(connection, name, arguments, writes)
-        finally:
-            self._connections.release(connection)
+            records = await self._run_once(name, arguments, writes)
+        except DatabaseError as error:
+            if writes or error.__cause__ is None or not is_loss(error.__cause__):
+                raise
+            records = await self._run_once(name, arguments, writes)  # the connection had died unnoticed
         if topics:
             self._woken(topics)
         return records
+
+    async def _run_once(self, name: str, arguments: Row, writes: bool) -> Records:
+        connection = await self._connections.acquire()
+        try:
+            return await self._fetch(connection, name, arguments, writes)
+        finally:
+            self._connections.release(connection)
 
     async def _serve(self, line: _Line) -> None:
         connection: Connection | None = None
