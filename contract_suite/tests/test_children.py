@@ -35,6 +35,16 @@ async def test_a_kill_leaves_no_process(children):
     assert await child.kill() == []
 
 
+async def test_an_abort_shows_where_a_child_stands(children):
+    """A child that is aborted ends with its stacks on stderr."""
+    child = await children.start(child_bodies.enqueues, "emails")
+    await child.reached("acknowledged")
+    told = await children.abort_all()
+    assert not child.is_running
+    assert "child.py" in told
+    assert await children.abort_all() == ""
+
+
 async def test_a_child_that_fails_says_why(children):
     """A child that ends with an error raises ChildError in the leg, with its traceback."""
     child = await children.start(child_bodies.reads_then_writes, "not a number")

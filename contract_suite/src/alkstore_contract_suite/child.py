@@ -7,6 +7,7 @@ the child ends too.
 
 import asyncio
 import contextlib
+import faulthandler
 import importlib
 import importlib.util
 import json
@@ -118,6 +119,7 @@ async def _run(task: dict[str, Any]) -> None:
 
 def main() -> None:
     """Run the body that the one argument describes."""
+    faulthandler.enable()  # on SIGABRT, a leg that failed asks where this child stands
     task = json.loads(sys.argv[1])
     if task["setup"]:
         _set_up(task["setup"])

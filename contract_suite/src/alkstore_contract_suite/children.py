@@ -81,6 +81,16 @@ class RunningChild:
         """What it wrote to stderr until now."""
         return self._stderr.read_text("utf-8", "replace")
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.returncode is None
+
+    async def abort(self) -> None:
+        """End it with SIGABRT, on which it writes its stacks to stderr."""
+        self._process.send_signal(signal.SIGABRT)
+        await self._process.wait()
+
     async def _order(self, order: dict[str, object]) -> None:
         stdin = self._process.stdin
         assert stdin is not None
@@ -150,3 +160,10 @@ class Children:
         """Kill those that still run."""
         for child in self._running:
             await child.kill()
+
+    async def abort_all(self) -> str:
+        """End those that still run with SIGABRT; where each of them stood, thread by thread."""
+        running = [child for child in self._running if child.is_running]
+        for child in running:
+            await child.abort()
+        return "\n".join(f"{child!r}:\n{child.stderr}" for child in running)

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from alkstore_contract_suite import CONTRACT_VERSION, __version__
-from alkstore_contract_suite import catalogue
+from alkstore_contract_suite import CONTRACT_VERSION, __version__, catalogue
 from alkstore_contract_suite.catalogue import described_leg, leg_path, locked_legs
 from alkstore_contract_suite.engines import EngineUnderTest
 from alkstore_contract_suite.leg import Leg
@@ -97,12 +96,13 @@ class ContractRun:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
-        self, call: pytest.CallInfo[None]
+        self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Keep what ended a leg: its name tells a failed assertion from a broken leg."""
         report = yield
         if call.excinfo is not None and report.failed:
             report.user_properties.append((_FAILURE, call.excinfo.typename))
+            item.stash[FAILED] = True
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -194,6 +194,8 @@ class ContractRun:
 
 
 RUN = pytest.StashKey[ContractRun]()
+FAILED = pytest.StashKey[bool]()
+"""Set on a leg that failed, for its fixtures."""
 
 
 def run_legs(
@@ -223,7 +225,14 @@ def run_legs(
     """
     run = ContractRun(engine, leg_timeout_s=leg_timeout_s, child_setup=child_setup)
     arguments = [leg_path(id) for id in only] or [str(catalogue.LEGS)]
-    arguments += ["-c", str(Path(__file__).with_name("pytest.ini")), "--rootdir", str(catalogue.LEGS), "-p", "no:cacheprovider"]
+    arguments += [
+        "-c",
+        str(Path(__file__).with_name("pytest.ini")),
+        "--rootdir",
+        str(catalogue.LEGS),
+        "-p",
+        "no:cacheprovider",
+    ]
     arguments += ["-k", keyword] if keyword else []
     arguments += ["-s", *_WITHOUT_OUTPUT] if quiet else ["-q", "-rfE"]
     with pytest.MonkeyPatch.context() as patch:

@@ -13,7 +13,7 @@ from alkstore_core.testing import ManualClock
 from alkstore_contract_suite.children import Children
 from alkstore_contract_suite.engines import EngineUnderTest, installed
 from alkstore_contract_suite.harness import Harness, Witness
-from alkstore_contract_suite.running import RUN
+from alkstore_contract_suite.running import FAILED, RUN
 
 
 def pytest_pycollect_makemodule(parent: pytest.Collector) -> None:
@@ -88,7 +88,9 @@ def witness(harness: Harness) -> Witness:
 
 @pytest_asyncio.fixture(loop_scope="function")
 async def children(harness: Harness, request: pytest.FixtureRequest) -> AsyncIterator[Children]:
-    """Starts child processes on this leg's data; kills those that are left."""
+    """Starts child processes on this leg's data; kills those that are left, and shows where they stood if it failed."""
     children = Children(harness, request.config.stash[RUN].child_setup)
     yield children
+    if FAILED in request.node.stash:
+        request.node.add_report_section("teardown", "children", await children.abort_all())
     await children.kill_all()
