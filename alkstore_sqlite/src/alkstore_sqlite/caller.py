@@ -117,6 +117,14 @@ async def on_thread(connection: aiosqlite.Connection, work: Callable[[sqlite3.Co
     return await connection._execute(work, connection._conn)  # type: ignore[no-any-return,no-untyped-call]  # noqa: SLF001
 
 
+def undo(connection: sqlite3.Connection) -> None:
+    """Roll back whatever is open: a connection does not, when it is closed while somebody still has a cursor of it."""
+    assert isinstance(connection, CallerConnection)
+    connection.leave()
+    if connection.in_transaction:
+        sqlite3.Connection.rollback(connection)
+
+
 @contextmanager
 def own_cursor(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
     """A cursor for alkstore's own statements: the caller's row and text factories are not for it."""
@@ -128,6 +136,7 @@ def own_cursor(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
         yield cursor
     finally:
         connection.text_factory = text_factory
+        cursor.close()
 
 
 def start(connection: aiosqlite.Connection, busy_timeout: float) -> None:

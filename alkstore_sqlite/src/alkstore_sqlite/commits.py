@@ -28,16 +28,26 @@ Undo = Callable[[Any], "tuple[Build, tuple[Any, ...]] | None"]
 class Request:
     """One operation that somebody waits for."""
 
-    __slots__ = ("arguments", "build", "future", "since", "undo")
+    __slots__ = ("arguments", "build", "future", "since", "taken", "taken_back", "told", "undo")
 
     def __init__(
-        self, build: Build, arguments: tuple[Any, ...], future: "asyncio.Future[Any]", undo: Undo | None
+        self,
+        build: Build,
+        arguments: tuple[Any, ...],
+        future: "asyncio.Future[Any]",
+        undo: Undo | None = None,
     ) -> None:
         self.build = build
         self.arguments = arguments
         self.future = future
         self.undo = undo
         self.since = time.monotonic()
+        self.taken = False
+        """Whether the writer has begun with it; from then on it may take effect."""
+        self.told = False
+        """Whether the loop knows what came of it."""
+        self.taken_back: asyncio.Future[None] | None = None
+        """Ends once what nobody waited for any more has been undone."""
 
 
 Outcome = tuple[Request, Any, BaseException | None]
@@ -65,12 +75,12 @@ class GroupCommit:
         self.disk_full = False
         """Whether the last failure, here or of a caller's transaction, was a full disk."""
 
-    def begin(self, deadline: float, meanwhile: Callable[[], object] = lambda: None) -> bool:
+    def begin(self, deadline: float, meanwhile: Callable[[sqlite3.Error], object] = lambda _: None) -> bool:
         """Begin a transaction; False if somebody who knows nothing of the gate kept the database locked.
 
         Args:
             deadline: when to stop waiting, on the monotonic clock.
-            meanwhile: called again and again while it waits.
+            meanwhile: called again and again while it waits, with what SQLite says.
 
         Raises:
             DatabaseError: it cannot begin: the file was replaced, or its schema is newer by now.

@@ -90,12 +90,14 @@ class Database:
         """The error to raise from `error`."""
         return database_error(error, self.path)
 
-    def too_busy(self) -> DatabaseError:
-        """The error for a writer that waited for its turn in vain."""
-        return DatabaseError(
+    def too_busy(self, cause: sqlite3.Error | None = None) -> DatabaseError:
+        """The error for a writer that waited for its turn in vain, and what SQLite said, if it was asked."""
+        error = DatabaseError(
             f"{self.path}: the writer was taken for {self.busy_timeout:g} s by another transaction, of this process or "
             "another: end it sooner, or raise busy_timeout"
         )
+        error.__cause__ = cause
+        return error
 
     def identity(self) -> tuple[int, int] | None:
         """Which file stands at the path now, or None where there is none. It is looked at and not opened."""
@@ -114,10 +116,13 @@ class Database:
             )
 
 
-def begin_immediate(cursor: sqlite3.Cursor, deadline: float, give_up: Callable[[], object] = lambda: None) -> None:
+def begin_immediate(
+    cursor: sqlite3.Cursor, deadline: float, meanwhile: Callable[[sqlite3.Error], object] = lambda _: None
+) -> None:
     """Begin a writing transaction, waiting for foreign writers until `deadline` on the monotonic clock.
 
-    The wait is sliced, since SQLite's own cannot be interrupted.
+    The wait is sliced, since SQLite's own cannot be interrupted; `meanwhile` is called between the slices, with what
+    SQLite says.
 
     Raises:
         sqlite3.OperationalError: the deadline passed.
@@ -126,7 +131,7 @@ def begin_immediate(cursor: sqlite3.Cursor, deadline: float, give_up: Callable[[
         try:
             sqlite3.Cursor.execute(cursor, "BEGIN IMMEDIATE")
         except sqlite3.OperationalError as error:
-            give_up()
+            meanwhile(error)
             if not is_busy(error) or time.monotonic() >= deadline:
                 raise
         else:

@@ -40,7 +40,7 @@ class Autocommit(SqliteSession):
     def _write(self, build: Build, *arguments: Any, undo: Undo | None = None) -> Awaitable[Any]:
         if self._engine.is_held:
             self._engine.refuse_waiting_for_oneself()
-        return self._writer.submit(build, arguments, undo)
+        return self._writer.submit(build, arguments) if undo is None else self._writer.run(build, arguments, undo)
 
     def _read(self, build: Build, *arguments: Any) -> Awaitable[Any]:
         return self._readers.submit(build, arguments)
@@ -187,6 +187,8 @@ class SqliteEngine(Engine):
     async def discard(self, connection: aiosqlite.Connection) -> None:
         """A transaction did not end in order: its connection is closed, whatever is open on it."""
         self._transaction = None
+        with contextlib.suppress(sqlite3.Error, ValueError):
+            await caller.on_thread(connection, caller.undo)
         with contextlib.suppress(sqlite3.Error, ValueError):
             await connection.close()
 

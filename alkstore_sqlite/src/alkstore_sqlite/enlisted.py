@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiosqlite
 from alkstore_core.engine import EngineTransaction
-from alkstore_core.errors import DatabaseError
+from alkstore_core.errors import AlkstoreError, DatabaseError
 
 from alkstore_sqlite.caller import on_thread, own_cursor
 from alkstore_sqlite.commits import Build, Undo
@@ -79,7 +79,7 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         self._engine = engine
         self._given = connection
         self._prepared: aiosqlite.Connection | None = None
-        self._preparing = asyncio.Lock()
+        self._resolving = asyncio.Lock()
 
     @property
     def connection(self) -> Any:
@@ -116,15 +116,21 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
     async def _resolved(self) -> aiosqlite.Connection:
         if not in_transaction(self._given):
             raise DatabaseError("the enlisted transaction has ended: enlist again in the next one")
-        # Asked each time: SQLAlchemy sets the savepoint of begin_nested() when its connection is next asked for.
-        driver = await _driver_of(self._given)
-        async with self._preparing:
-            if driver is not self._prepared:
-                try:
+        async with self._resolving:  # SQLAlchemy's sessions are for one task at a time
+            try:
+                # Asked each time: SQLAlchemy sets the savepoint of begin_nested() when next asked for its connection.
+                driver = await _driver_of(self._given)
+                if driver is not self._prepared:
                     await on_thread(driver, self._prepare)
-                except sqlite3.Error as error:
-                    raise self._engine.database.failed(error) from error
-                self._prepared = driver
+            except sqlite3.Error as error:
+                raise self._engine.database.failed(error) from error
+            except AlkstoreError:
+                raise
+            except Exception as error:
+                raise DatabaseError(
+                    f"the enlisted {type(self._given).__name__} gives no connection: {error}"
+                ) from error
+            self._prepared = driver
         return driver
 
     def _prepare(self, connection: sqlite3.Connection) -> None:

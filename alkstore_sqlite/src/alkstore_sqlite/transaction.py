@@ -1,9 +1,9 @@
 """A caller's transaction: alkstore's operations and the caller's statements on one connection (T3 to T9)."""
 
 import asyncio
-import contextlib
 import sqlite3
 from collections.abc import Awaitable
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import aiosqlite
@@ -46,8 +46,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         return not self._ended
 
     async def _write(self, build: Build, *arguments: Any, undo: Undo | None = None) -> Any:
-        if self._ended:
-            raise ClosedError("this transaction was rolled back when its store closed: begin another one")
+        self._refuse_ended()
 
         def work(connection: sqlite3.Connection) -> Any:
             assert isinstance(connection, CallerConnection)
@@ -64,15 +63,14 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         return self._write(build, *arguments)
 
     async def commit(self) -> None:
-        if self._ended:
-            raise ClosedError("this transaction was rolled back when its store closed: begin another one")
+        self._refuse_ended()
         self._ended = True
         await see_through(self._commit)
 
     async def rollback(self) -> None:
-        if not self._ended:
-            self._ended = True
-            await see_through(self._roll_back)
+        self._refuse_ended()
+        self._ended = True
+        await see_through(self._roll_back)
 
     def abandon(self) -> None:
         if not self._ended:
@@ -90,9 +88,9 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             assert isinstance(connection, CallerConnection)
             if topics or connection.in_transaction:
                 connection.enter()
-                cursor = sqlite3.Cursor(connection)
-                drive(cursor, stamp_topics(topics, stamp))
-                cursor.execute("COMMIT")
+                with closing(sqlite3.Cursor(connection)) as cursor:
+                    drive(cursor, stamp_topics(topics, stamp))
+                    cursor.execute("COMMIT")
             connection.leave()
 
         try:
@@ -122,9 +120,13 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             return  # the connection is closed, and its transaction with it
         self._finish()
 
+    def _refuse_ended(self) -> None:
+        if self._ended:
+            raise ClosedError("this transaction was rolled back when its store closed: begin another one")
+
     async def finish_abandoned(self) -> None:
         """What `abandon` leaves to the loop."""
-        with contextlib.suppress(DatabaseError):
+        with suppress(DatabaseError):
             await self._roll_back()
 
     async def _discard(self) -> None:

@@ -6,6 +6,7 @@ Whatever is queued when the thread looks becomes one commit (`commits`). A calle
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
 import time
 from collections import deque
@@ -13,6 +14,7 @@ from collections.abc import Callable, Collection
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from alkstore_core.cancellation import outcome
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.wakes import WakeHub
 
@@ -70,16 +72,30 @@ class Writer:
 
     # called on the loop
 
-    def submit(self, build: Build, arguments: tuple[Any, ...], undo: Undo | None = None) -> "asyncio.Future[Any]":
-        """Have an operation committed; a future of what it returns.
-
-        `undo` takes its result back if the future was cancelled while it was committed.
-        """
+    def submit(self, build: Build, arguments: tuple[Any, ...]) -> "asyncio.Future[Any]":
+        """Have an operation committed; a future of what it returns."""
         if self._ended.done():
             raise ClosedError("this store is closed: open another one")
         future: asyncio.Future[Any] = self._loop.create_future()
-        self._incoming.put(Request(build, arguments, future, undo))
+        self._incoming.put(Request(build, arguments, future))
         return future
+
+    async def run(self, build: Build, arguments: tuple[Any, ...], undo: Undo) -> Any:
+        """As `submit`, for what must not stay unseen: if the caller is cancelled, it is undone before that goes on."""
+        if self._ended.done():
+            raise ClosedError("this store is closed: open another one")
+        request = Request(build, arguments, self._loop.create_future(), undo)
+        self._incoming.put(request)
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            if not request.future.cancelled():  # it was told the result, and cancelled before it could take it
+                self._take_back(request, request.future.result() if request.future.exception() is None else None)
+            elif request.taken and not request.told:
+                request.taken_back = self._loop.create_future()
+            if request.taken_back is not None:
+                await outcome(request.taken_back)
+            raise
 
     async def lease(self) -> Lease:
         """The slot, in turn.
@@ -129,7 +145,7 @@ class Writer:
                     self._serve_lease(self._leases.popleft())
         finally:
             self._close_connection()
-            self._post(self._ended.set_result, None)
+            self._post(self._end)
 
     def _close_connection(self) -> None:
         """Close behind the gate: the last connection to a database checkpoints when it closes."""
@@ -182,8 +198,11 @@ class Writer:
         batch: list[Request] = []
         while self._requests and len(batch) < BATCH_LIMIT:
             request = self._requests.popleft()
+            request.taken = True
             if not request.future.cancelled():
                 batch.append(request)
+            elif request.undo is not None:
+                self._answer([(request, None, asyncio.CancelledError())], ())
         if batch:
             self._answer(*self._commits.run(batch))
         else:
@@ -233,17 +252,17 @@ class Writer:
         self._gate.leave()
         self._slot.release()
 
-    def _expire(self) -> None:
+    def _expire(self, cause: sqlite3.Error | None = None) -> None:
         """While nothing can be written: take what arrives, and tell those who have waited for too long."""
         self._take_all()
         oldest = time.monotonic() - self._database.busy_timeout
         late: list[Outcome] = []
         while self._requests and self._requests[0].since <= oldest:
-            late.append((self._requests.popleft(), None, self._database.too_busy()))
+            late.append((self._requests.popleft(), None, self._database.too_busy(cause)))
         if late:
             self._answer(late, ())
         while self._leases and self._leases[0].since <= oldest:
-            self._post(_fail, self._leases.popleft().future, self._database.too_busy())
+            self._post(_fail, self._leases.popleft().future, self._database.too_busy(cause))
 
     def _answer(self, outcomes: list[Outcome], topics: Collection[str]) -> None:
         self._post(self._resolve, outcomes, topics)
@@ -264,10 +283,33 @@ class Writer:
                     future.set_result(result)
                 else:
                     future.set_exception(error)
-            elif error is None and request.undo is not None:
-                taken_back = request.undo(result)
-                if taken_back is not None:
-                    self._incoming.put(Request(*taken_back, self._loop.create_future(), None))
+            elif request.undo is not None:
+                self._take_back(request, None if error is not None else result)
+
+    def _end(self) -> None:
+        self._ended.set_result(None)
+        with contextlib.suppress(Empty):
+            while True:  # what came too late for the thread to see
+                item = self._incoming.get_nowait()
+                if item is not None:
+                    _fail(item.future, ClosedError("this store is closed: open another one"))
+
+    def _take_back(self, request: Request, result: Any) -> None:
+        """Undo what was done for a caller who does not wait any more; `result` is None if nothing was."""
+        request.told = True
+        ended = request.taken_back = request.taken_back or self._loop.create_future()
+        undoing = request.undo(result) if request.undo is not None and result is not None else None
+        if undoing is None or self._ended.done():
+            ended.set_result(None)
+            return
+        undone = Request(*undoing, self._loop.create_future())
+
+        def end(future: "asyncio.Future[Any]") -> None:
+            future.exception()  # failed or not: what could not be undone lapses by itself
+            ended.set_result(None)
+
+        undone.future.add_done_callback(end)
+        self._incoming.put(undone)
 
 
 def _grant(request: LeaseRequest) -> None:
