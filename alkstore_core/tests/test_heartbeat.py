@@ -1,6 +1,7 @@
 """Heartbeats: a running job keeps its claim for as long as it runs, however short the claim is (W3)."""
 
 import asyncio
+from typing import Self
 
 import pytest
 from alkstore_core import StopToken, Worker
@@ -23,7 +24,7 @@ class Running:
         self.started.set()
         await self.end.wait()
 
-    async def __aenter__(self) -> "Running":
+    async def __aenter__(self) -> Self:
         self.job = await self.queue.enqueue(1)
         self.first = asyncio.create_task(Worker(self.queue, self.handle).run(self.stop))
         await self.started.wait()

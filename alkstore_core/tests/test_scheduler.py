@@ -1,6 +1,7 @@
 """Schedules and their runner: one leader, a stand-by, every boundary, and prompt ends (H1 to H5)."""
 
 import asyncio
+from typing import Self
 
 import anyio
 import pytest
@@ -25,7 +26,7 @@ class Runner:
         self.store = store
         self.stop = StopToken()
 
-    async def __aenter__(self) -> "Runner":
+    async def __aenter__(self) -> Self:
         self.task = asyncio.create_task(self.store.run_schedules(self.stop))
         await idle()
         return self
@@ -76,7 +77,7 @@ async def test_a_schedule_fires_at_each_boundary_from_one_interval_on(store, clo
         assert await fired(store) == [start + 20]
 
 
-async def test_a_schedule_registered_while_it_runs_is_noticed_at_once(store, clock, faults) -> None:
+async def test_a_schedule_registered_while_it_runs_is_noticed_at_once(store, clock) -> None:
     """Woken, not polled; and one that is dropped fires no more."""
     start = clock.now()
     async with Runner(store):

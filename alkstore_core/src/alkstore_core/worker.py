@@ -90,9 +90,9 @@ class Worker:
         self._queue.store.session()
         if stop.is_cancelled:
             return
-        shift = _Shift(self._worker_id, self._queue, self._handler, self._concurrency, self._shutdown_timeout)
+        shift = _Shift(self._worker_id, self._queue, self._handler, self._concurrency, self._shutdown_timeout, stop)
         # In a task of its own, so that what a shutdown still has to do is not cancelled with the caller.
-        work = asyncio.ensure_future(shift.work(stop))
+        work = asyncio.ensure_future(shift.work())
         try:
             await asyncio.wait((work,))
         except asyncio.CancelledError:
@@ -106,13 +106,16 @@ class Worker:
 class _Shift:
     """One call of `Worker.run`."""
 
-    def __init__(self, worker_id: str, queue: Queue, handler: Handler, concurrency: int, timeout: float) -> None:
+    def __init__(
+        self, worker_id: str, queue: Queue, handler: Handler, concurrency: int, timeout: float, stop: StopToken
+    ) -> None:
         self._worker_id = worker_id
         self._queue = queue
         self._store = queue.store
         self._handler = handler
         self._concurrency = concurrency
         self._timeout = timeout
+        self._stop = stop
         self._loop = asyncio.get_running_loop()
         self._running: dict[JobHandle, asyncio.Task[None]] = {}
         self._settler = Settler(self._store, self._look, _log)
@@ -120,16 +123,17 @@ class _Shift:
         self._alarm = Alarm(self._store.engine, self._wake)
         self._maybe_more = False  # a claim might find something
         self._changed = asyncio.Event()  # something did that a waiting loop goes by
-        self._stopping = False
         self._aborted = asyncio.Event()
         self._cancelling = False
 
     def abort(self) -> None:
         """Stop, and leave the running jobs no time."""
-        self._stopping = True
         self._aborted.set()
 
-    async def work(self, stop: StopToken) -> None:
+    def _is_stopped(self) -> bool:
+        return self._stop.is_cancelled or self._aborted.is_set()
+
+    async def work(self) -> None:
         """Work until stopped.
 
         Raises:
@@ -137,8 +141,7 @@ class _Shift:
         """
 
         async def serve() -> None:
-            await first_of(stop.wait, self._aborted.wait, self._claim)
-            self._stopping = True
+            await first_of(self._stop.wait, self._aborted.wait, self._claim)
             await self._wind_down()
 
         try:
@@ -167,7 +170,7 @@ class _Shift:
 
     async def _claim(self) -> None:
         outage, vain = Backoff(), Backoff(0.005, 1.0)
-        while True:
+        while not self._is_stopped():
             # A job that is done but not settled takes no slot, so that claims and acks go side by side; but where
             # settling falls behind, claiming waits for it.
             free = self._concurrency - len(self._running) - max(0, len(self._settler) - self._concurrency)
@@ -205,7 +208,7 @@ class _Shift:
 
     def _start(self, handles: list[JobHandle]) -> None:
         for handle in handles:
-            if self._stopping:
+            if self._is_stopped():
                 self._settler.release(handle)
             else:
                 # Not in a task group: at tens of thousands of jobs a second that is most of what a job costs.
