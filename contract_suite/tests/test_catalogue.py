@@ -79,3 +79,9 @@ def test_a_leg_is_asynchronous():
 
     with pytest.raises(TypeError, match="is not an 'async def'"):
         leg(rules="Q1", since="1.0")(test_thing)
+
+
+def test_every_rule_is_proved():
+    """Each rule of the contract is proved by at least one leg."""
+    proved = {rule for one in locked_legs().values() for rule in one.rules}
+    assert sorted(set(RULES) - proved) == []

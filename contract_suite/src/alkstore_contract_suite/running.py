@@ -227,7 +227,7 @@ def run_legs(
     arguments = [leg_path(id) for id in only] or [str(catalogue.LEGS)]
     arguments += [
         "-c",
-        str(Path(__file__).with_name("pytest.ini")),
+        str(Path(__file__).with_name("run.ini")),
         "--rootdir",
         str(catalogue.LEGS),
         "-p",
