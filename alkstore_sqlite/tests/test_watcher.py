@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -85,10 +86,8 @@ async def test_cancelled_listens_leave_no_subscription(store: SqliteStore) -> No
         for _ in range(turns % 20):
             await asyncio.sleep(0)
         task.cancel()
-        try:
+        with suppress(asyncio.CancelledError):
             await (await task).close()
-        except asyncio.CancelledError:
-            pass
     async with store.listen("c"):
         assert len(hub) == 1
 

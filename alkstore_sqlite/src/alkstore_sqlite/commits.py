@@ -187,10 +187,10 @@ class GroupCommit:
         return outcomes, scope.topics
 
     def _stamp(self, cursor: sqlite3.Cursor, topics: set[str]) -> None:
+        self._waking_commits += 1
+        if self._waking_commits % _BOUND_TOPICS_COMMITS == 0:
+            drive(cursor, bound_topics())  # before the stamps of this commit, which must all be seen
         stamp = new_stamp()
         drive(cursor, stamp_topics(topics, stamp))
         for topic in self._hub.topics() & topics:
             self._own_stamps[topic] = stamp
-        self._waking_commits += 1
-        if self._waking_commits % _BOUND_TOPICS_COMMITS == 0:
-            drive(cursor, bound_topics())
