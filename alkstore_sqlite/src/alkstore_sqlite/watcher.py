@@ -137,7 +137,7 @@ class Watcher:
         changed = [
             topic
             for topic, stamp in latest.items()
-            if stamp is not None and stamp != self._seen[topic] and stamp != self._own.get(topic)
+            if stamp != self._seen[topic] and stamp != self._own.get(topic)
         ]
         self._seen = latest
         return changed

@@ -89,7 +89,7 @@ CREATE TABLE alkstore_schedules (
 CREATE INDEX alkstore_schedules_next ON alkstore_schedules (next_fire, name);
 
 -- The latest wake of each topic: a stamp that differs from every earlier one, written in the transaction that wakes.
--- Other processes compare it with the one they saw last. A row may be deleted at any time; the next stamp differs too.
+-- Other processes compare it with the one they saw last. Old rows may be deleted; the next stamp differs from all before.
 CREATE TABLE alkstore_wakes (
     topic TEXT PRIMARY KEY,
     stamp INTEGER NOT NULL

@@ -12,5 +12,5 @@ SELECT stamp FROM alkstore_wakes WHERE topic = ?;
 SELECT count(*) FROM alkstore_wakes;
 
 -- name: forget_topics
--- Drop stamps when there are too many: a watcher that misses one takes the next for new.
+-- Drop the oldest stamps when there are too many. A watcher takes a dropped one for a wake, which may come twice (N3).
 DELETE FROM alkstore_wakes WHERE topic IN (SELECT topic FROM alkstore_wakes ORDER BY stamp LIMIT ?);
