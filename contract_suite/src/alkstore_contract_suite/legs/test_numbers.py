@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from alkstore_core import Job, JobHandle, JobState, Queue, QueueOptions, Store, Transaction
+from alkstore_core import Job, JobHandle, JobState, Queue, Store, Transaction
 from alkstore_core.errors import AlkstoreError, DatabaseError
 from alkstore_core.testing import ManualClock
 
@@ -299,13 +299,13 @@ async def test_every_int64_is_a_priority(store: Store, form: str) -> None:
 async def test_edges_are_claimed_in_order(store: Store) -> None:
     """Priorities and ready times at the int64 limits sort as the numbers that they are."""
     queue = store.queue("queue")
-    by_priority = [await queue.enqueue(priority, priority=priority) for priority in reversed(_EDGES)]
+    lowest_first = [await queue.enqueue(priority, priority=priority) for priority in _EDGES]
     claimed = await queue.claim_batch("worker", 100)
-    assert [claim.job.id for claim in claimed] == by_priority
-    times = [MIN, MIN + 1, -(2**53) - 1, -1, 0, 1]
-    by_time = [await queue.enqueue(run_at, run_at=run_at) for run_at in times]
+    assert [claim.job.id for claim in claimed] == lowest_first[::-1]
+    times = [MIN, MIN + 1, -(2**53) - 1, -(2**53), -1, 0, 1]
+    latest_first = [await queue.enqueue(run_at, run_at=run_at) for run_at in reversed(times)]
     claimed = await queue.claim_batch("worker", 100)
-    assert [claim.job.id for claim in claimed] == by_time
+    assert [claim.job.id for claim in claimed] == latest_first[::-1]
 
 
 @leg(rules="V5 Q3", since="1.0")
@@ -494,18 +494,13 @@ async def test_queue_options_are_int(store: Store) -> None:
 @leg(rules="V6 Q2", since="1.0")
 async def test_queue_options_at_their_limits(store: Store) -> None:
     """The least and the greatest value of every queue option are legal, and stamped as they are."""
-    for options in (QueueOptions(1, 1, 0, 0), QueueOptions(1, 1, 0, None), QueueOptions(MAX, MAX, MAX, MAX)):
-        queue = store.queue(
-            "queue",
-            visibility_timeout_s=options.visibility_timeout_s,
-            max_attempts=options.max_attempts,
-            backoff_base_s=options.backoff_base_s,
-            dead_letter_retention_s=options.dead_letter_retention_s,
-        )
-        assert queue.options == options
+    names = "visibility_timeout_s", "max_attempts", "backoff_base_s", "dead_letter_retention_s"
+    limits: list[tuple[Any, ...]] = [(1, 1, 0, 0), (1, 1, 0, None), (MAX, MAX, MAX, MAX)]
+    for values in limits:
+        queue = store.queue("queue", **dict(zip(names, values, strict=True)))
         job = await _get(queue, await queue.enqueue(1))
-        stamped = job.visibility_timeout_s, job.max_attempts, job.backoff_base_s, job.dead_letter_retention_s
-        assert QueueOptions(*stamped) == options
+        for holder in (queue.options, job):
+            assert tuple(getattr(holder, name) for name in names) == values
 
 
 @leg(rules="V6", since="1.0")

@@ -219,14 +219,14 @@ async def test_schedules_carry_the_same_bytes(store: Store, harness: Harness) ->
     for name, (value, _) in values.items():
         await store.schedule(name, "@every 1h", name, value)
     stop = StopToken()
-    running = asyncio.create_task(store.run_schedules(stop))
-    await harness.advance(3600)
-    for name, (_, expected) in values.items():
-        while (claim := await store.queue(name).claim_one("worker")) is None:  # noqa: ASYNC110 - firing has no event
-            await asyncio.sleep(0)
-        assert claim.job.payload == expected
-    stop.cancel()
-    await running
+    async with asyncio.TaskGroup() as group:
+        group.create_task(store.run_schedules(stop))
+        await harness.advance(3600)
+        for name, (_, expected) in values.items():
+            while (claim := await store.queue(name).claim_one("worker")) is None:  # noqa: ASYNC110 - firing has no event
+                await asyncio.sleep(0)
+            assert claim.job.payload == expected
+        stop.cancel()
 
 
 @leg(rules="P1", since="1.0")

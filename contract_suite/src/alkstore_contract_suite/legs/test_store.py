@@ -37,7 +37,7 @@ from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError,
 
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
 from alkstore_contract_suite.leg import leg
-from alkstore_contract_suite.legs.calls import CALLS, TX_CALLS, Subjects, subjects_of
+from alkstore_contract_suite.legs.calls import CALLS, TX_CALLS, Call, Subjects, subjects_of
 from alkstore_contract_suite.proofs import caught_up, heard_nothing
 
 # what it offers
@@ -217,7 +217,7 @@ async def test_values_do_not_change(store: Store) -> None:
     for value in (job, event, schedule, schedule.options, its.queue.options, Wake("channel")):
         assert not hasattr(value, "__dict__")
         assert hash(value) == hash(value)
-        for name in [*type(value).__match_args__, "another"]:
+        for name in [*getattr(type(value), "__match_args__", ()), "another"]:
             with pytest.raises((AttributeError, TypeError)):
                 setattr(value, name, None)
     assert {state.name: state.value for state in JobState} == {
@@ -933,17 +933,17 @@ async def test_cancelled_scheduler_lets_go(store: Store, second_store: Store, ha
         for left in await queue.claim_batch("worker", 100):
             assert await left.ack()
         stop, claim = StopToken(), None
-        running = asyncio.create_task(second_store.run_schedules(stop))
-        for turn in range(300):
-            if turn % 30 == 0:
-                await harness.advance(1)  # ten times at most: a leader that is gone would lead for longer
-            claim = await queue.claim_one("worker")
-            if claim is not None:
-                break
-        assert claim is not None
-        assert await claim.ack()
-        stop.cancel()
-        await running
+        async with asyncio.TaskGroup() as group:
+            group.create_task(second_store.run_schedules(stop))
+            for turn in range(300):
+                if turn % 30 == 0:
+                    await harness.advance(1)  # ten times at most: a leader that is gone would lead for longer
+                claim = await queue.claim_one("worker")
+                if claim is not None:
+                    break
+            assert claim is not None
+            assert await claim.ack()
+            stop.cancel()
 
 
 @leg(rules="T13 T12", since="1.0")
@@ -1080,15 +1080,15 @@ def _forked(subjects: Subjects, tx: Transaction) -> int:
     try:
         wrong = asyncio.new_event_loop().run_until_complete(_unrefused(subjects, tx))
         for dropped in (tx, subjects.receiver, subjects.events, subjects.store):
-            collected: Any = dropped
-            collected.__del__()  # what the collector would do: the parent's frames still hold them here
+            dropped.__del__()  # what the collector would do: the parent's frames still hold them here
     finally:
         os._exit(wrong)
 
 
 async def _unrefused(subjects: Subjects, tx: Transaction) -> int:
     wrong = 0
-    for call in (*CALLS.values(), lambda _: tx.enqueue("queue", 3), lambda _: tx.commit()):
+    calls: list[Call] = [*CALLS.values(), lambda _: tx.enqueue("queue", 3), lambda _: tx.commit()]
+    for call in calls:
         try:
             async with asyncio.timeout(5):
                 await call(subjects)
