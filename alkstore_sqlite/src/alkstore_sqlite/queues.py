@@ -1,5 +1,6 @@
 """Queues on SQLite: the operations behind `Session`'s queue primitives."""
 
+import json
 from collections.abc import Sequence
 
 from alkstore_core.engine import Claim
@@ -66,8 +67,12 @@ def claim_jobs(scope: Scope, queue: str, worker_id: str, limit: int) -> Operatio
     if not taken:
         return []
     claims = [_claimed(row, worker_id, now) for row in taken]
-    yield many(SQL.claim, [(worker_id, now, claim.job.claim_expires_at, claim.job.id) for claim in claims])
+    yield count(SQL.claim, worker_id, now, now, now, _ids(claims))
     return claims
+
+
+def _ids(claims: Sequence[Claim]) -> str:
+    return json.dumps([claim.job.id for claim in claims])
 
 
 def _claimed(row: Row, worker_id: str, now: int) -> Claim:
@@ -117,19 +122,21 @@ def _claimed(row: Row, worker_id: str, now: int) -> Claim:
 
 def ack_claims(scope: Scope, claims: Sequence[Claim]) -> Operation[list[bool]]:
     """Delete what is held by these very claims; for each, whether it was (Q5, Q6)."""
-    now = scope.now()
+    found: list[Row] = yield rows(SQL.live_claims, _ids(claims), scope.now())
+    live = {(row[0], row[1]) for row in found}
     landed: list[bool] = []
     for claim in claims:
-        changed: int = yield count(SQL.ack_claim, claim.job.id, claim.token, now)
-        landed.append(changed > 0)
+        held = (claim.job.id, claim.token)
+        landed.append(held in live)
+        live.discard(held)  # a claim that is given twice lands once
+    yield count(SQL.delete_jobs, json.dumps([claim.job.id for claim, held in zip(claims, landed, strict=True) if held]))
     return landed
 
 
 def ack_jobs(scope: Scope, queue: str, worker_id: str, job_ids: Sequence[int]) -> Operation[int]:
     """Delete what this worker holds of these; how many (Q8)."""
-    now = scope.now()
-    changed: int = yield many(SQL.ack_job, [(job_id, queue, worker_id, now) for job_id in job_ids])
-    return changed
+    landed: int = yield count(SQL.ack_jobs, json.dumps(job_ids), queue, worker_id, scope.now())
+    return landed
 
 
 def retry_claim(scope: Scope, claim: Claim, error: str, delay: int) -> Operation[bool]:

