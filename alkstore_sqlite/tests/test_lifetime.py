@@ -116,6 +116,31 @@ async def begun(store: SqliteStore):
     return await store.begin_tx()
 
 
+async def test_close_waits_for_what_is_just_ending_or_beginning(path: Path) -> None:
+    """Closed at any turn of a transaction's beginning and end: no connection is left, each outcome is truthful."""
+    async with SqliteStore.open(path):
+        pass
+    before = threading.active_count(), descriptors()
+    for turns in range(60):
+        store = await SqliteStore.open(path)
+
+        async def transact(store: SqliteStore = store, number: int = turns) -> None:
+            async with store.transaction() as tx:
+                await tx.enqueue("q", number)
+
+        task = asyncio.create_task(transact())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await store.close()
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        async with SqliteStore.open(path) as again:
+            found = [handle.job.payload_as(int) for handle in await again.queue("q").claim_batch("w", 9)]
+            assert await again.queue("q").ack_batch("w", [1 + number for number in range(100)]) == len(found)
+        assert found == ([turns] if outcome is None else []), outcome
+        assert outcome is None or isinstance(outcome, ClosedError)
+        assert (threading.active_count(), descriptors()) == before
+
+
 async def test_ten_thousand_waits_that_time_out_leave_nothing(store: SqliteStore) -> None:
     """A wait that ends early takes its waiter with it."""
     async with store.listen("c") as receiver:

@@ -64,6 +64,9 @@ class SqliteEngine(Engine):
             weakref.WeakKeyDictionary()
         )
         self._background: set[asyncio.Task[None]] = set()
+        self._free = asyncio.Event()
+        """Set while no transaction has the caller's connection, or is about to."""
+        self._free.set()
 
     def __repr__(self) -> str:
         return f"{self.database.path!r}"
@@ -95,10 +98,9 @@ class SqliteEngine(Engine):
         _open_engines.discard(self)
         transaction = self._transaction
         if transaction is not None:
-            with contextlib.suppress(AlkstoreError):
+            with contextlib.suppress(AlkstoreError):  # it may be ending already
                 await transaction.rollback()
-        while self._background:
-            await asyncio.wait(self._background)
+        await self._free.wait()
         self.hub.close()
         await self._watcher.close()
         await self._readers.close()
@@ -125,15 +127,16 @@ class SqliteEngine(Engine):
         lease = await self._writer.lease()
         try:
             self._refuse_closed()
+            self._free.clear()
             self.database.check()
             if self._idle_connection is None:
                 await see_through(self._connect)
             return self._begun(lease)
-        except sqlite3.Error as error:
+        except BaseException as error:
+            self._free.set()
             lease.release()
-            raise self.database.failed(error) from error
-        except BaseException:
-            lease.release()
+            if isinstance(error, sqlite3.Error):
+                raise self.database.failed(error) from error
             raise
 
     def enlist(self, connection: object) -> EngineTransaction:
@@ -183,14 +186,16 @@ class SqliteEngine(Engine):
         """A transaction has ended in order, and its connection is clean."""
         self._transaction = None
         self._idle_connection = connection
+        self._free.set()
 
     async def discard(self, connection: aiosqlite.Connection) -> None:
         """A transaction did not end in order: its connection is closed, whatever is open on it."""
-        self._transaction = None
         with contextlib.suppress(sqlite3.Error, ValueError):
             await caller.on_thread(connection, caller.undo)
         with contextlib.suppress(sqlite3.Error, ValueError):
             await connection.close()
+        self._transaction = None
+        self._free.set()
 
     def roll_back_abandoned(self, transaction: SqliteTransaction) -> None:
         """Roll a dropped transaction back in the background. From any thread."""

@@ -84,6 +84,9 @@ class Gate:
             with contextlib.suppress(OSError):
                 os.close(file)
 
+    def __del__(self) -> None:
+        self.close()
+
 
 def _locked(file: int, pause: float = 0.0) -> bool:
     if pause:

@@ -58,6 +58,8 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             return await on_thread(self._connection, work)
         except sqlite3.Error as error:
             raise self._engine.failed(error) from error
+        except ValueError as error:
+            raise DatabaseError(f"the transaction's connection was closed: {error}") from error
 
     def _read(self, build: Build, *arguments: Any) -> Awaitable[Any]:
         return self._write(build, *arguments)
