@@ -902,7 +902,7 @@ async def test_receiver_and_direct_saves_mix(store: Store) -> None:
 @leg(rules="S7", since="1.0", needs=("outage",))
 async def test_receiver_survives_an_outage(harness: Harness) -> None:
     """While the database cannot be used, recv raises nothing but DatabaseError; afterwards it gives each event once."""
-    async with harness.open(patience_s=0.05) as store:
+    async with harness.open(patience_s=0.3) as store:
         stream = store.stream("orders")
         offsets = await stream.publish_many(["a", "b"])
         given: list[int] = []
