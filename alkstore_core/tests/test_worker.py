@@ -376,6 +376,27 @@ async def test_something_due_that_cannot_be_had_is_not_asked_for_in_a_spin(store
         assert await shift.has(2) == ["locked", "woken"]
 
 
+async def test_a_wake_before_such_a_pause_is_not_slept_over(store, faults, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came while the worker asked for the next time; the pause would last an hour."""
+    monkeypatch.setattr("alkstore_core.worker.Backoff.next", lambda _: 3600.0)
+    queue = store.queue("q")
+    real, real_claim = faults._real, faults._real.claim_jobs
+
+    async def locked(*_: object) -> list[object]:
+        return []
+
+    real.claim_jobs = locked
+    await queue.enqueue("locked")
+    faults.stalled = {"next_due"}
+    async with Shift(queue) as shift:
+        await faults.reached("next_due")
+        real.claim_jobs = real_claim
+        await queue.enqueue("woken")
+        await idle()
+        faults.flowing.set()
+        assert await shift.has(2) == ["locked", "woken"]
+
+
 async def test_two_services_on_one_database_never_touch_each_other_s_jobs(store) -> None:
     """A worker knows its own queue only."""
     mine, other = store.queue("mine"), store.queue("other", visibility_timeout_s=1, max_attempts=1)

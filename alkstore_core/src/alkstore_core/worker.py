@@ -180,6 +180,7 @@ class _Shift:
             self._maybe_more = False
             try:
                 handles = await self._queue.claim_batch(self._worker_id, free)
+                outage.reset()
                 self._start(handles)
                 if len(handles) == free:
                     self._maybe_more = True
@@ -189,12 +190,11 @@ class _Shift:
                 self._maybe_more = True
                 await outage.pause(_log, f"{self._queue!r} cannot be claimed from", error)
                 continue
-            outage.reset()
             if due is not None and due > self._store.engine.now():
                 self._alarm.set(due)
             elif due is not None and handles:
                 self._maybe_more = True
-            elif due is not None:
+            elif due is not None and not self._maybe_more:
                 # Due, and yet not to be had: another worker's claim of it is under way, or the server's clock is late.
                 with anyio.move_on_after(vain.next()):
                     await self._change()
