@@ -22,8 +22,9 @@ DISTRIBUTIONS: list[str] = PROJECT["tool"]["uv"]["workspace"]["members"]
 ENGINES = [
     name.removeprefix("alkstore_") for name in DISTRIBUTIONS if name.startswith("alkstore_") and name != "alkstore_core"
 ]
-TESTED = [*DISTRIBUTIONS, "examples"]
-SOURCES = [*(f"{name}/src" for name in DISTRIBUTIONS), "examples", "noxfile.py"]
+TESTED = [path.removesuffix("/tests") for path in PROJECT["tool"]["pytest"]["ini_options"]["testpaths"]]
+TESTED.remove("docs")  # a session by itself
+SOURCES = [*(f"{name}/src" for name in DISTRIBUTIONS), "examples", "benchmarks", "noxfile.py"]
 
 
 def other_pythons() -> list[str]:
@@ -85,7 +86,7 @@ def types(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize("part", TESTED, ids=TESTED)
 def unit(session: nox.Session, part: str) -> None:
-    """One distribution's own tests, or the examples'; ``-- -k NAME`` chooses."""
+    """One part's own tests, a distribution's or the examples'; ``-- -k NAME`` chooses."""
     install(session, "test", "examples")
     session.run("pytest", f"{part}/tests", *session.posargs)
 

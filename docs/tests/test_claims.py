@@ -94,7 +94,9 @@ def test_the_readme_shows_where_each_mechanism_is(mechanism):
 def test_the_settings_cover_every_distribution():
     """Tests, types and import rules of every member of the workspace are looked at: none can be forgotten."""
     tools = PROJECT["tool"]
-    assert {f"{member}/tests" for member in MEMBERS} <= set(tools["pytest"]["ini_options"]["testpaths"])
+    assert {f"{folder.parent.name}/tests" for folder in ROOT.glob("*/tests")} == set(
+        tools["pytest"]["ini_options"]["testpaths"]
+    )
     assert {f"{member}/src" for member in MEMBERS} <= set(tools["pyright"]["include"])
     assert {member.replace("contract", "alkstore_contract") for member in MEMBERS} == set(
         tools["importlinter"]["root_packages"]
