@@ -25,7 +25,8 @@ async def test_claims_of_cancelled_callers_are_given_back(dsn, plain):
         queue = store.queue("work")
         await queue.enqueue_many(range(10))
         for steps in range(60):
-            await cancelled_after(steps // 3, queue.claim_batch("w", 3))
+            for handle in await cancelled_after(steps // 3, queue.claim_batch("w", 3)) or []:
+                assert await handle.release()
         async with asyncio.timeout(10):
             while await plain.fetchval("SELECT count(*) FROM alkstore.jobs WHERE state = 1"):
                 await asyncio.sleep(0.005)
@@ -39,7 +40,8 @@ async def test_locks_of_cancelled_callers_are_given_back(dsn, plain):
     async with PgStore.open(dsn) as store:
         assert await store.try_lock("mine", "me", 100) is not None
         for steps in range(30):
-            await cancelled_after(steps // 2, store.try_lock(f"l{steps}", "me", 100))
+            lock = await cancelled_after(steps // 2, store.try_lock(f"l{steps}", "me", 100))
+            assert lock is None or await lock.release()
             await cancelled_after(steps // 2, store.try_lock("mine", "me", 100))
         async with asyncio.timeout(10):
             while await plain.fetchval("SELECT count(*) FROM alkstore.locks WHERE name <> 'mine'"):
@@ -125,3 +127,18 @@ async def test_waiting_for_a_connection_ends_with_a_clear_error(dsn):
             with pytest.raises(DatabaseError, match="max_size is 1"):
                 await store.queue("work").enqueue(1)
         assert await store.queue("work").enqueue(1)
+
+
+async def test_what_is_claimed_while_the_store_closes_is_given_back(dsn, plain):
+    """Cancelled by a shutdown that closes the store at once, a claim is still given back."""
+    for steps in range(20):
+        store = await PgStore.open(dsn)
+        await store.queue("work").enqueue(steps)
+        claiming = asyncio.ensure_future(store.queue("work").claim_batch("w", 100))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        claiming.cancel()
+        await asyncio.gather(claiming, store.close(), return_exceptions=True)
+        if claiming.cancelled():
+            assert await plain.fetchval("SELECT count(*) FROM alkstore.jobs WHERE state = 1") == 0
+        await plain.execute("DELETE FROM alkstore.jobs")

@@ -116,11 +116,12 @@ class PgEngine(Engine):
         self._session.stop()
         await self.listener.close()
         self._transactions.roll_back_all()
+        in_order = await self._tasks.join(_CLOSING_GRACE_S)
         self._connections.stop()
-        if not await self._tasks.join(_CLOSING_GRACE_S):
+        if not in_order:
             self._connections.cut()
-            if not await self._tasks.join(_CLOSING_GRACE_S):
-                await self._tasks.cancel()
+        if not await self._tasks.join(_CLOSING_GRACE_S):
+            await self._tasks.cancel()
         await self._connections.close()
 
     def forget(self) -> None:

@@ -114,7 +114,8 @@ class Dispatcher:
 
     def share(self, shared: Shared, rows: Sequence[Row], topics: tuple[str, ...]) -> "asyncio.Future[list[Any]]":
         """The results for `rows`, to come. Abandoned before it has begun, it does not happen."""
-        self._check_open()
+        if self._closed:
+            raise ClosedError("this store is closed: open another one")
         line = self._lines.get(shared.name)
         if line is None:
             line = self._lines[shared.name] = _Line(shared)
@@ -126,8 +127,7 @@ class Dispatcher:
         return request.future
 
     def run(self, name: str, arguments: Row, *, writes: bool, topics: tuple[str, ...] = ()) -> "asyncio.Task[Records]":
-        """The records that statement `name` returns, to come."""
-        self._check_open()
+        """The records that statement `name` returns, to come. Also while the store closes: claims are given back."""
         return self._tasks.start(self._run(name, arguments, writes, topics))
 
     def stop(self) -> None:
@@ -136,10 +136,6 @@ class Dispatcher:
         for line in self._lines.values():
             while line.waiting:
                 _fail(line.waiting.popleft(), ClosedError("the store was closed meanwhile: open another one"))
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("this store is closed: open another one")
 
     async def _run(self, name: str, arguments: Row, writes: bool, topics: tuple[str, ...]) -> Records:
         try:
