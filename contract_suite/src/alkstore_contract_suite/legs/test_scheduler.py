@@ -454,6 +454,7 @@ async def test_standby_follows_a_vanished_leader(
     await store.schedule("report", "@every 5s", "reports", None)
     leading = asyncio.create_task(second_store.run_schedules(StopToken()))
     leader = await led(witness)
+    await at_rest(second_store)  # for a lock that is still being asked for would be given back
     async with running(store):
         await second_store.close()
         with pytest.raises(ClosedError):
