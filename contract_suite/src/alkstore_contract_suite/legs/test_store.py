@@ -1,10 +1,12 @@
 """The store: what it offers, how it is opened and closed, and where it may be used (contract sections 0 and 1)."""
 
 import asyncio
+import gc
 import inspect
 import os
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -37,7 +39,7 @@ from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError,
 
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
 from alkstore_contract_suite.leg import leg
-from alkstore_contract_suite.legs.calls import CALLS, TX_CALLS, Call, Subjects, subjects_of
+from alkstore_contract_suite.legs.calls import CALLS, TX_CALLS, Call, Subjects, collect_quietly, subjects_of
 from alkstore_contract_suite.proofs import caught_up, heard_nothing
 
 # what it offers
@@ -368,6 +370,12 @@ async def test_cancelled_close_is_seen_through(harness: Harness) -> None:
         assert await subjects.receiver.recv() is None
         with pytest.raises(ClosedError):
             await subjects.queue.enqueue(1)
+
+
+def _kinds_of_objects() -> Counter[str]:
+    """How many objects there are of each type."""
+    collect_quietly()
+    return Counter(type(thing).__name__ for thing in gc.get_objects())
 
 
 def _open_files() -> int:
@@ -746,7 +754,7 @@ async def test_cancelled_begin_leaves_no_transaction(harness: Harness, store: St
             pass
 
     turns = await _turns_of(begin_and_roll_back())
-    async with harness.open(patience_s=5.0) as other:
+    async with harness.open(patience_s=2.0) as other:
         for number in range(60):
             beginning = [store.begin_tx() for _ in range(1 + number % 2)]
             outcomes = await asyncio.gather(
@@ -773,7 +781,7 @@ async def test_cancelled_transaction_happens_or_does_not(harness: Harness, store
             await tx.save_offset(name, "reader", 1)
 
     turns = await _turns_of(work("measured"))
-    async with harness.open(patience_s=5.0) as other:
+    async with harness.open(patience_s=2.0) as other:
         for number in range(70):
             name = f"name {number}"
             outcome = await _cancelled_after(draw.randrange(turns + 2), work(name))
@@ -794,7 +802,7 @@ async def test_cancelled_end_is_decided(harness: Harness, store: Store, witness:
     measured = await store.begin_tx()
     await measured.enqueue("measured", 1)
     turns = await _turns_of(getattr(measured, end)())
-    async with harness.open(patience_s=5.0) as other:
+    async with harness.open(patience_s=2.0) as other:
         for number in range(40):
             name = f"name {number}"
             tx = await store.begin_tx()
@@ -889,13 +897,20 @@ async def test_cancelled_listening_leaves_nothing(harness: Harness) -> None:
     baseline, draw = await _Baseline.of(harness), Random(140)
     async with harness.open() as store:
         turns = await _turns_of(store.listen("channel"))
-        for number in range(60):
-            opening: Awaitable[Any] = (
-                store.listen("channel") if number % 2 else store.stream("stream").subscribe("reader")
-            )
-            receiver = await _cancelled_after(draw.randrange(turns + 2), opening)
-            if receiver is not _CANCELLED:
-                await receiver.close()
+
+        async def listen_in_vain(times: int) -> None:
+            for number in range(times):
+                opening: Awaitable[Any] = (
+                    store.listen("channel") if number % 2 else store.stream("stream").subscribe("reader")
+                )
+                receiver = await _cancelled_after(draw.randrange(turns + 2), opening)
+                if receiver is not _CANCELLED:
+                    await receiver.close()
+
+        await listen_in_vain(20)
+        kinds = _kinds_of_objects()
+        await listen_in_vain(160)
+        assert {kind: count for kind, count in (_kinds_of_objects() - kinds).items() if count > 30} == {}
         async with store.listen("channel") as receiver:
             await store.notify("channel")
             assert await receiver.recv() == Wake("channel")
@@ -1016,7 +1031,7 @@ async def test_other_loop_is_refused_everywhere(store: Store, witness: Witness) 
     async def elsewhere() -> None:
         for name, call in calls.items():
             try:
-                async with asyncio.timeout(5):
+                async with asyncio.timeout(2):
                     outcomes[name] = await call()
             except BaseException as error:
                 outcomes[name] = type(error)

@@ -14,7 +14,7 @@ from alkstore_core.errors import AlkstoreError, ClosedError, CodecError, CommitU
 
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
 from alkstore_contract_suite.leg import leg
-from alkstore_contract_suite.legs.calls import TX_CALLS, WRITES, subjects_of
+from alkstore_contract_suite.legs.calls import TX_CALLS, WRITES, collect_quietly, subjects_of
 from alkstore_contract_suite.proofs import heard_nothing
 
 
@@ -199,13 +199,13 @@ async def test_commit_is_seen_whole(store: Store, second_store: Store) -> None:
                 for _ in range(per_commit):
                     await tx.publish("orders", number)
 
-    writing = asyncio.create_task(write())
     stream, reads = second_store.stream("orders"), 0
-    while not writing.done():
-        seen = [event.payload_as(int) for event in await stream.read_since(0, 1000)]
-        assert seen == [number for number in range(len(seen) // per_commit) for _ in range(per_commit)]
-        reads += 1
-    await writing
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(write())
+        while not writing.done():
+            seen = [event.payload_as(int) for event in await stream.read_since(0, 1000)]
+            assert seen == [number for number in range(len(seen) // per_commit) for _ in range(per_commit)]
+            reads += 1
     assert len(await stream.read_since(0, 1000)) == rounds * per_commit
     assert reads > 0
 
@@ -296,12 +296,10 @@ async def test_rollback_is_not_cancelled(harness: Harness, store: Store, witness
 @leg(rules="T5", since="1.0")
 async def test_explicit_handle_is_decided_by_its_owner(store: Store, witness: Witness) -> None:
     """A handle of begin_tx stays open across calls and tasks until commit or rollback."""
-    kept, undone = await store.begin_tx(), None
-    try:
+    async with store.begin_tx() as kept:  # only so that nothing is left of a failure
         await asyncio.create_task(kept.enqueue("kept", 1))
         await kept.enqueue("kept", 2)
         assert await witness.jobs("kept") == JobCounts()
-    finally:
         await kept.commit()
     undone = await store.begin_tx()
     await asyncio.create_task(undone.enqueue("undone", 1))
@@ -313,6 +311,7 @@ async def test_explicit_handle_is_decided_by_its_owner(store: Store, witness: Wi
 @leg(rules="T5", since="1.0")
 async def test_dropped_handle_says_where_it_was_opened(store: Store) -> None:
     """A handle dropped undecided warns with the place that opened it."""
+    collect_quietly()
     frame = inspect.currentframe()
     assert frame is not None
     forgotten = [await store.begin_tx()]
@@ -328,7 +327,7 @@ async def test_dropped_handle_says_where_it_was_opened(store: Store) -> None:
 @pytest.mark.parametrize("collector", ["count", "cycle", "thread"])
 async def test_dropped_handles_give_their_place_back(harness: Harness, witness: Witness, collector: str) -> None:
     """After any number of dropped handles, wherever they are collected, writes and transactions still work."""
-    async with harness.open(patience_s=5.0) as store:
+    async with harness.open(patience_s=2.0) as store:
 
         async def forget() -> None:
             tx = await store.begin_tx()
@@ -343,6 +342,7 @@ async def test_dropped_handles_give_their_place_back(harness: Harness, witness: 
             else:
                 gc.collect()
 
+        collect_quietly()
         for number in range(12):
             with pytest.warns(ResourceWarning):
                 await forget_and_collect()
@@ -441,13 +441,13 @@ async def test_lock_outlives_a_rollback(store: Store, second_store: Store, witne
     """Rolling back releases no lock, whether it was taken before the transaction or while it was open."""
     assert await store.try_lock("before", "one", 100) is not None
     held, rows = ["before"], {"before": await witness.lock("before")}
-    tx = await store.begin_tx()
-    await tx.enqueue("emails", 1)
-    with suppress(DatabaseError):  # an engine with one writer refuses (T11)
-        assert await store.try_lock("within", "one", 100) is not None
-        held.append("within")
-        rows["within"] = await witness.lock("within")
-    await tx.rollback()
+    async with store.begin_tx() as tx:
+        await tx.enqueue("emails", 1)
+        with suppress(DatabaseError):  # an engine with one writer refuses (T11)
+            assert await store.try_lock("within", "one", 100) is not None
+            held.append("within")
+            rows["within"] = await witness.lock("within")
+        await tx.rollback()
     for name in held:
         assert rows[name] is not None
         assert await witness.lock(name) == rows[name]
@@ -461,9 +461,9 @@ async def test_claim_outlives_a_rollback(store: Store, second_store: Store) -> N
     await queue.enqueue(1)
     claim = await queue.claim_one("worker")
     assert claim is not None
-    tx = await store.begin_tx()
-    await tx.enqueue("others", 1)
-    await tx.rollback()
+    async with store.begin_tx() as tx:
+        await tx.enqueue("others", 1)
+        await tx.rollback()
     assert await second_store.queue("emails").claim_one("worker") is None
     assert await claim.ack()
 
@@ -723,6 +723,7 @@ async def test_dropped_enlisted_handle_changes_nothing(
     harness: Harness, store: Store, witness: Witness, native_kind: str
 ) -> None:
     """An enlisted handle may be dropped without a warning: the transaction is the caller's, and goes on."""
+    collect_quietly()
     async with harness.native(native_kind) as native:
         tx = store.enlist(native.handle)
         await tx.enqueue("emails", 1)
@@ -841,14 +842,14 @@ async def test_background_work_stays_off_the_transaction(store: Store, harness: 
     await queue.enqueue(1)
     claim = await queue.claim_one("worker")
     assert claim is not None
-    tx = await store.begin_tx()
-    beating = asyncio.create_task(claim.heartbeat(1000))
-    publishing = asyncio.create_task(store.stream("orders").publish("beside"))
-    for number in range(10):
-        await tx.publish("orders", number)
-    await tx.rollback()
-    assert await beating
-    await publishing
+    async with store.begin_tx() as tx:
+        beating = asyncio.create_task(claim.heartbeat(1000))
+        publishing = asyncio.create_task(store.stream("orders").publish("beside"))
+        for number in range(10):
+            await tx.publish("orders", number)
+        await tx.rollback()
+    landed, _ = await asyncio.gather(beating, publishing)
+    assert landed
     job = await queue.get_job(claim.job.id)
     assert job is not None
     assert job.claim_expires_at == harness.clock.now() + 1000
@@ -875,13 +876,13 @@ async def test_writing_beside_ones_own_transaction(harness: Harness, witness: Wi
 @leg(rules="T11", since="1.0")
 async def test_refused_write_beside_a_transaction_did_nothing(store: Store, witness: Witness) -> None:
     """A write outside one's own open transaction either committed by itself or did nothing: it is no part of it."""
-    tx = await store.begin_tx()
-    await tx.enqueue("within", 1)
     done = 0
-    with suppress(DatabaseError):
-        await store.queue("beside").enqueue(1)
-        done = 1
-    await tx.rollback()
+    async with store.begin_tx() as tx:
+        await tx.enqueue("within", 1)
+        with suppress(DatabaseError):
+            await store.queue("beside").enqueue(1)
+            done = 1
+        await tx.rollback()
     assert await witness.jobs("beside") == JobCounts(pending=done)
     assert await witness.jobs("within") == JobCounts()
 
