@@ -13,6 +13,7 @@ from alkstore_core.cancellation import see_through
 from alkstore_core.engine import LockGrant, NewSchedule, Session
 from alkstore_core.errors import AlkstoreError, DatabaseError, LeadershipLostError
 from alkstore_core.names import RESERVED_PREFIX, shared_name
+from alkstore_core.numbers import INT64_MAX
 from alkstore_core.options import ScheduleOptions
 from alkstore_core.payload import encode_payload
 from alkstore_core.stopping import StopToken
@@ -116,14 +117,15 @@ class _Runner:
         Raises:
             LeadershipLostError: the lock is not this runner's any more.
         """
-        renew_at = self._engine.now() + _RENEW_AFTER_S
+        renew_at = self._renewal(grant)
         while True:
             self._changed.clear()  # a schedule registered until here is seen by the read that follows
             try:
                 if self._engine.now() >= renew_at:
-                    if await self._store.session().renew_lock(grant, LEADER_TTL_S) is None:
+                    renewed = await self._store.session().renew_lock(grant, LEADER_TTL_S)
+                    if renewed is None:
                         raise _lost()
-                    renew_at = self._engine.now() + _RENEW_AFTER_S
+                    renew_at = self._renewal(renewed)
                 firing = await self._store.session().fire_next(grant)
             except DatabaseError as error:
                 await self._pause(error)
@@ -134,6 +136,12 @@ class _Runner:
             if firing.schedule is None:  # else perhaps more are due
                 until = renew_at if firing.next_fire is None else min(renew_at, firing.next_fire)
                 await first_of(self._changed.wait, partial(self._engine.sleep_until, until))
+
+    def _renewal(self, grant: LockGrant) -> int:
+        """When to renew: counted from when the lock was had, since the answer may have come late."""
+        if grant.expires_at == INT64_MAX:  # held within int64, so it says nothing of when that was
+            return self._engine.now() + _RENEW_AFTER_S
+        return grant.expires_at - LEADER_TTL_S + _RENEW_AFTER_S
 
     async def _step_down(self, grant: LockGrant) -> None:
         """Let another runner lead at once, if the database can be reached; else the lock lapses by itself."""

@@ -262,7 +262,7 @@ class _Shift:
             await self._change()
 
     async def _cancel_running(self) -> None:
-        """Cancel the running jobs and wait for their end; what they have not done is to be released."""
+        """Cancel the running jobs and wait for their end. Claiming has ended before, so each of them has begun."""
         if not self._running:
             return
         self._cancelling = True
@@ -270,9 +270,6 @@ class _Shift:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        for handle in self._running:  # cancelled before they had begun
-            self._settler.release(handle)
-        self._running.clear()
 
 
 def _unique_id() -> str:
