@@ -1,6 +1,7 @@
 """One worker process of ``webhooks.py``, which starts it: it delivers until its input ends."""
 
 import asyncio
+import signal
 import sys
 
 import anyio
@@ -29,4 +30,5 @@ async def until_input_ends(stop: StopToken) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the parent decides
     asyncio.run(work(*sys.argv[1:]))

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -123,6 +124,27 @@ def test_a_worker_ends_with_whoever_started_it(tmp_path):
     assert worker.stdout.readline() == b"ready\n"
     assert worker.communicate(timeout=30) == (b"", None)
     assert worker.returncode == 0
+
+
+def test_an_interrupt_ends_it_and_its_workers(tmp_path):
+    """Ctrl-C, which reaches all processes at once: no traceback, and nobody is left holding the pipes."""
+    path = tmp_path / "input"
+    os.mkfifo(path)
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "webhooks.py"), "--store", f"sqlite:///{tmp_path}/app.db", "--input", path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    line = SAMPLE.read_text("utf-8").splitlines(keepends=True)[0]
+    with path.open("w", encoding="utf-8") as checked:
+        checked.write(line)
+    with path.open("w", encoding="utf-8") as taken_in:  # it is opened again once the workers are at work
+        taken_in.write(line)
+        os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (1, "\nAborted!\n")
 
 
 @pytest.mark.parametrize(
