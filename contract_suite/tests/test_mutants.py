@@ -1,5 +1,6 @@
 """Each leg fails on at least one deliberately wrong engine."""
 
+import gc
 import importlib.util
 import inspect
 import sys
@@ -12,7 +13,7 @@ from alkstore_contract_suite.mutation import MUTANTS, Mutant
 from alkstore_contract_suite.report import LegResult, Outcome
 from alkstore_contract_suite.running import LEG_TIMEOUT_S, run_legs
 
-HANG_S, HANG_WITH_CHILDREN_S = 1.0, 5.0
+HANG_S, HANG_WITH_CHILDREN_S = 0.5, 5.0
 """How long a leg gets on a mutant on which it hangs; longer where child processes have to start first."""
 
 ACCIDENTS = ("AttributeError", "HarnessError", "ImportError", "ModuleNotFoundError", "NameError", "TypeError")
@@ -23,6 +24,15 @@ for file in sorted(Path(__file__).with_name("mutants").glob("*.py")):
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _little_garbage():
+    """Each run ends with several collections, which need not look at what was there before it."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def survivors(wrong: Mutant) -> dict[str, str]:

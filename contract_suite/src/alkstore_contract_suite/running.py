@@ -14,7 +14,7 @@ import pytest
 from alkstore_contract_suite import CONTRACT_VERSION, __version__, catalogue
 from alkstore_contract_suite.catalogue import described_leg, leg_path, locked_legs
 from alkstore_contract_suite.engines import EngineUnderTest
-from alkstore_contract_suite.leg import Leg
+from alkstore_contract_suite.leg import Leg, leg_id
 from alkstore_contract_suite.needs import NEEDS, TRAITS
 from alkstore_contract_suite.report import EngineStamp, Exemption, LegResult, Outcome, Report, Variant
 from alkstore_contract_suite.verdict import faults_of
@@ -37,11 +37,17 @@ class ContractRun:
     """
 
     def __init__(
-        self, engine: EngineUnderTest, *, leg_timeout_s: float = LEG_TIMEOUT_S, child_setup: str | None = None
+        self,
+        engine: EngineUnderTest,
+        *,
+        only: Sequence[str] = (),
+        leg_timeout_s: float = LEG_TIMEOUT_S,
+        child_setup: str | None = None,
     ) -> None:
         self.engine = engine
         self.leg_timeout_s = leg_timeout_s
         self.child_setup = child_setup
+        self._only = frozenset(only)
         self._service = ExitStack()
         self._started_at = datetime.now(UTC)
         self._backend = "not reached"
@@ -55,6 +61,8 @@ class ContractRun:
         """Let the fixtures of legs find this run."""
         config.addinivalue_line("markers", "leg(description): a leg of alkstore's contract suite")
         config.stash[RUN] = self
+        if not config.pluginmanager.has_plugin("terminal"):
+            config.option.tbstyle = "line"  # nobody reads tracebacks, and making them is most of what a failure costs
 
     def pytest_sessionstart(self) -> None:
         """Start what the engine runs on; without it there is no run, and no pass."""
@@ -65,6 +73,12 @@ class ContractRun:
             self._aborted = f"the harness did not start: {_told(error)}"
             self._service.close()
             pytest.exit(self._aborted, returncode=pytest.ExitCode.TESTS_FAILED)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self, collector: pytest.Collector, name: str) -> list[pytest.Item] | None:
+        """Leave out what was not asked for before anything is made of it: wrong engines are run one leg at a time."""
+        unwanted = self._only and name.startswith("test_") and leg_id(collector.path.stem, name) not in self._only
+        return [] if unwanted else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -223,7 +237,7 @@ def run_legs(
     Raises:
         UnknownLegError: `only` names one that does not exist.
     """
-    run = ContractRun(engine, leg_timeout_s=leg_timeout_s, child_setup=child_setup)
+    run = ContractRun(engine, only=only, leg_timeout_s=leg_timeout_s, child_setup=child_setup)
     arguments = [leg_path(id) for id in only] or [str(catalogue.LEGS)]
     arguments += [
         "-c",
