@@ -52,6 +52,8 @@ class Connections:
         self._used = False
         self._wanting = 0
         self._out: set[Connection] = set()
+        self._all_back = asyncio.Event()
+        self._all_back.set()
         self._returning: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -87,8 +89,7 @@ class Connections:
         if self._closed:
             self._give_to_pool(connection)
             raise _closed()
-        self._out.add(connection)
-        return connection
+        return self._handed_out(connection)
 
     async def _from_pool(self) -> Connection:
         return await self.pool.acquire(timeout=self._timeout_s)
@@ -99,8 +100,7 @@ class Connections:
             connection = self._kept.pop()
             if is_alive(connection):
                 self._used = True
-                self._out.add(connection)
-                return connection
+                return self._handed_out(connection)
             self._give_to_pool(connection)
         return None
 
@@ -115,7 +115,7 @@ class Connections:
             connection: from `acquire`.
             reset: whether it may have a session state of its caller's.
         """
-        self._out.discard(connection)
+        self._taken_back(connection)
         if reset or self._closed or self._wanting or not is_alive(connection):
             self._give_to_pool(connection)
             return
@@ -124,11 +124,28 @@ class Connections:
             self._used = True
             self._returning = asyncio.get_running_loop().call_later(_KEPT_S, self._return_unused)
 
+    def _taken_back(self, connection: Connection) -> None:
+        self._out.discard(connection)
+        if not self._out:
+            self._all_back.set()
+
+    def _handed_out(self, connection: Connection) -> Connection:
+        self._out.add(connection)
+        self._all_back.clear()
+        return connection
+
+    async def all_back(self, grace_s: float) -> bool:
+        """Wait until none is out, at most `grace_s` seconds; whether that is so."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s):
+                await self._all_back.wait()
+        return not self._out
+
     def discard(self, connection: Connection) -> None:
         """Take `connection` back and end it: it is broken, or in a state that nobody knows (T9)."""
         with suppress(*DRIVER_ERRORS):
             connection.terminate()
-        self._out.discard(connection)
+        self._taken_back(connection)
         self._give_to_pool(connection)
 
     def refresh(self) -> None:

@@ -116,7 +116,7 @@ class PgEngine(Engine):
         self._session.stop()
         await self.listener.close()
         self._transactions.roll_back_all()
-        in_order = await self._tasks.join(_CLOSING_GRACE_S)
+        in_order = await self._connections.all_back(_CLOSING_GRACE_S) and await self._tasks.join(_CLOSING_GRACE_S)
         self._connections.stop()
         if not in_order:
             self._connections.cut()

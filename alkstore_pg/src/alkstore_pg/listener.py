@@ -284,5 +284,5 @@ class Waker:
             self._sending = False
 
 
-_GATHER_S = 0.002
+_GATHER_S = 0.004
 """The shortest time between two announcements."""

@@ -30,7 +30,11 @@ def _extended(rows: Sequence[Row], records: Records) -> list[tuple[bool, bool]]:
     return [(row[0] in sooner, sooner.get(row[0], False)) for row in rows]
 
 
-_INSERT = Shared("insert_jobs", sorted_ids)
+def _inserted(rows: Sequence[Row], records: Records) -> list[Any]:
+    return [records[0]["id"]] if len(rows) == 1 else sorted_ids(rows, records)
+
+
+_INSERT = Shared("insert_jobs", _inserted, single="insert_job")
 _ACK = Shared("ack_claims", _landed)
 _RETRY = Shared("retry_claims", _landed, once=True)
 _BURY = Shared("bury_claims", _landed, once=True)

@@ -3,8 +3,8 @@
 A round trip and a commit cost far more than a row does, so writes of one kind that are in flight together travel as one
 statement: while one is at the server, the next gathers rows. No caller waits for more callers to come.
 
-Every statement runs in a task of the engine, never in its caller's: a cancelled caller leaves the others and the
-connection alone.
+Such a statement runs in a task of the engine, not in a caller's: a cancelled caller leaves the others and the connection
+alone. A caller that finds nobody else there, and a connection at hand, is spared the task.
 """
 
 import asyncio
@@ -35,11 +35,19 @@ class Shared:
         name: the statement's.
         results: one result for each row, from the rows and what the statement returned.
         once: whether a job may be in it only once; the rest wait for the next one. The job's id is the first column.
+        single: the statement for one row, whose arguments are that row's values; the same where there is none.
     """
 
     name: str
     results: Callable[[Sequence[Row], Records], list[Any]]
     once: bool = False
+    single: str | None = None
+
+    def call(self, rows: Sequence[Row], now: int | None) -> tuple[str, Row]:
+        """The statement for `rows`, and its arguments."""
+        if self.single is not None and len(rows) == 1:
+            return self.single, (*rows[0], now)
+        return self.name, (*zip(*rows, strict=True), now)
 
 
 @dataclass(slots=True)
@@ -57,7 +65,7 @@ class _Line:
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.waiting: deque[_Request] = deque()
-        self.running = 0
+        self.running = False
 
     def take(self) -> list[_Request]:
         """The requests for the next statement; those whose callers are gone are dropped."""
@@ -112,19 +120,43 @@ class Dispatcher:
         self._lines: dict[str, _Line] = {}
         self._closed = False
 
-    def share(self, shared: Shared, rows: Sequence[Row], topics: tuple[str, ...]) -> "asyncio.Future[list[Any]]":
-        """The results for `rows`, to come. Abandoned before it has begun, it does not happen."""
+    async def share(self, shared: Shared, rows: Sequence[Row], topics: tuple[str, ...]) -> list[Any]:
+        """The results for `rows`. Cancelled before it has begun, it does not happen."""
         if self._closed:
             raise ClosedError("this store is closed: open another one")
         line = self._lines.get(shared.name)
         if line is None:
             line = self._lines[shared.name] = _Line(shared)
+        if not line.running and (connection := self._connections.acquire_nowait()) is not None:
+            return await self._alone(line, connection, rows, topics)
         request = _Request(rows, topics, asyncio.get_running_loop().create_future())
         line.waiting.append(request)
-        if not line.running:
-            line.running += 1
+        self._attend(line)
+        return await request.future
+
+    def _attend(self, line: _Line) -> None:
+        if line.waiting and not line.running:
+            line.running = True
             self._tasks.start(self._serve(line))
-        return request.future
+
+    async def _alone(
+        self, line: _Line, connection: Connection, rows: Sequence[Row], topics: tuple[str, ...]
+    ) -> list[Any]:
+        line.running = True
+        try:
+            records = await self._fetch(connection, *line.shared.call(rows, self._now()), True)
+        except asyncio.CancelledError:
+            # How far it came, only the connection could tell, and it is not worth the wait.
+            self._connections.discard(connection)
+            self._woken(topics)
+            raise
+        finally:
+            line.running = False
+            self._connections.release(connection)
+            self._attend(line)
+        if topics:
+            self._woken(topics)
+        return line.shared.results(rows, records)
 
     def run(self, name: str, arguments: Row, *, writes: bool, topics: tuple[str, ...] = ()) -> "asyncio.Task[Records]":
         """The records that statement `name` returns, to come. Also while the store closes: claims are given back."""
@@ -171,14 +203,14 @@ class Dispatcher:
             while line.waiting:
                 _fail(line.waiting.popleft(), error)
         finally:
-            line.running -= 1
+            line.running = False
             if connection is not None:
                 self._connections.release(connection)
 
     async def _execute(self, connection: Connection, shared: Shared, requests: list[_Request]) -> None:
         rows = requests[0].rows if len(requests) == 1 else [row for request in requests for row in request.rows]
         try:
-            records = await self._fetch(connection, shared.name, (*zip(*rows, strict=True), self._now()), True)
+            records = await self._fetch(connection, *shared.call(rows, self._now()), True)
         except DatabaseError as error:
             if len(requests) == 1 or isinstance(error, CommitUnknownError) or not is_alive(connection):
                 for request in requests:

@@ -41,7 +41,7 @@ class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Schedul
         self, shared: Shared, rows: Sequence[Row], *, topics: Iterable[str] = (), orphaned: Orphaned | None = None
     ) -> list[Any]:
         del orphaned
-        records = await self._fetch(shared.name, (*zip(*rows, strict=True), self._now()), topics)
+        records = await self._fetch(*shared.call(rows, self._now()), topics)
         if self.xid is None and "xid" in records[0].keys():  # noqa: SIM118 - a record's "in" looks at values
             self.xid = records[0]["xid"]
         return shared.results(rows, records)

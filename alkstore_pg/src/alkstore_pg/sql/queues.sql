@@ -23,6 +23,23 @@ WITH inserted AS (
 )
 SELECT array_agg(id) AS ids, pg_current_xact_id()::text::bigint AS xid FROM inserted;
 
+-- name: insert_job
+-- Add one pending job: as insert_jobs, with less to plan and to send.
+INSERT INTO {schema}.jobs (
+    queue, payload, state, place, priority, ready_at, expires_at, attempts, max_attempts,
+    visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
+)
+VALUES (
+    $1, $2, 0, 1, $3,
+    CASE
+        WHEN $4::bigint IS NOT NULL THEN {schema}.saturating_add({schema}.second_of($11), $4)
+        ELSE coalesce($5, {schema}.second_of($11))
+    END,
+    {schema}.saturating_add({schema}.second_of($11), $6),
+    0, $7, $8, $9, $10, {schema}.second_of($11)
+)
+RETURNING id, pg_current_xact_id()::text::bigint AS xid;
+
 -- name: claim_jobs
 -- Take jobs for a worker, in no order (Q3, Q4).
 SELECT

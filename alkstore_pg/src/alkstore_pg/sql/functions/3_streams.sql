@@ -14,6 +14,7 @@ CREATE OR REPLACE FUNCTION {schema}.append_events(
     to_streams text[], hashes integer[], keys text[], payloads bytea[], given bigint
 ) RETURNS TABLE (offsets bigint[], xid bigint)
 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
     at_second bigint := {schema}.second_of(given);
