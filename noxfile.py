@@ -117,7 +117,7 @@ def wheels(session: nox.Session) -> None:
     built = Path(session.create_tmp()) / "wheels"
     shutil.rmtree(built, ignore_errors=True)
     session.run("uv", "build", "--quiet", "--all-packages", "--out-dir", str(built))
-    session.install(*map(str, built.glob("*.whl")))
+    session.install(*map(str, built.glob("*.whl")), "sqlalchemy[asyncio]>=2.0")  # whose transactions are joined
     session.chdir(session.create_tmp())
     for engine in ("mem", "sqlite"):  # those that need no server
         session.run("alkstore-contract", "run", engine)
