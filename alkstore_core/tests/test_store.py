@@ -270,7 +270,7 @@ def test_a_forked_child_is_refused_at_once_and_the_parent_works_on() -> None:
                     ):
                         refused(call)
                     store.home.loop.call_soon_threadsafe = lambda *_: os._exit(7)  # it would write to the parent's pipe
-                    del receiver, events, tx, store
+                    del receiver, events, tx, store, call
                     gc.collect()
                     status = 0
                 finally:

@@ -115,6 +115,48 @@ async def test_two_that_wait_share_what_one_wake_brings(store) -> None:
         assert [(await wait).payload for wait in waits] == [b"1", b"2", b"3"]
 
 
+async def test_a_look_does_not_take_the_wake_of_one_that_waits(store) -> None:
+    """Two events come with one wake; whoever looks before the waiting task has run gets one, and that one the other."""
+    stream = store.stream("orders")
+    async with stream.subscribe("c") as events:
+        waiting = asyncio.create_task(events.recv())
+        assert await idle(waiting)
+        await stream.publish_many([1, 2])
+        looked = await events.try_recv()
+        assert sorted([looked.payload, (await waiting).payload]) == [b"1", b"2"]
+
+
+async def test_it_reads_no_oftener_than_it_must(store, faults) -> None:
+    """Those who ask at once share one read, and a wake that a read has answered causes no second one."""
+    stream = store.stream("orders")
+    await stream.publish_many(range(5))
+    async with stream.subscribe("c") as events:
+        got = await asyncio.gather(*(events.try_recv() for _ in range(5)))
+        assert [event.payload_as(int) for event in got] == list(range(5))
+        assert faults.names().count("read_settled_events") == 1
+        await stream.publish(5)
+        assert (await events.recv()).payload == b"5"
+        waiting = asyncio.create_task(events.recv())
+        assert await idle(waiting)
+        assert faults.names().count("read_settled_events") == 3
+    assert await waiting is None
+
+
+async def test_a_receiver_closed_while_it_reads_gives_nothing_more(store, faults) -> None:
+    """The event is the next subscription's."""
+    stream = store.stream("orders")
+    await stream.publish(1)
+    events = await stream.subscribe("c")
+    faults.stalled = {"read_settled_events"}
+    reading = asyncio.create_task(events.recv())
+    await faults.reached("read_settled_events")
+    await events.close()
+    faults.flowing.set()
+    assert await reading is None
+    async with stream.subscribe("c") as again:
+        assert (await again.recv()).payload == b"1"
+
+
 async def test_a_cancelled_or_timed_out_recv_loses_and_repeats_nothing(store) -> None:
     """Wherever it is cancelled: waiting, reading, or with the wake just taken (S7)."""
     stream = store.stream("orders")
@@ -190,6 +232,7 @@ async def test_closing_ends_waits_and_gives_what_was_read_ahead_again(store) -> 
     await events.save_offset()
     await events.close()
     await events.close()
+    assert not events._buffer
     assert await events.recv() is None
     with pytest.raises(ClosedError, match="subscribe again"):
         await events.try_recv()

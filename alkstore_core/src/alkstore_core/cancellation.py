@@ -16,7 +16,7 @@ async def outcome(future: asyncio.Future[T]) -> T:
     A cancellation that came goes on once the outcome is known, unless `future` failed, which is what is raised then.
     """
     cancelled: asyncio.CancelledError | None = None
-    with anyio.CancelScope(shield=True):
+    with anyio.CancelScope(shield=True):  # else a scope would cancel, and wake, this in every turn of the loop
         while not future.done():
             try:
                 await asyncio.wait((future,))
