@@ -1,6 +1,8 @@
 -- What a claim and a settlement do. Functions, because a claim is several statements that each need a fresh snapshot, in
 -- one round trip; and because a function's own settings pin its plans: whatever the statistics say or do not say yet,
--- these statements walk the index that was made for them, also in a session that planned them on an empty table.
+-- these statements walk the index that was made for them, also in a session that planned them on an empty table. Where
+-- two indexes could serve, the wrong one must not match: rows found by id are told to be claimed by their claim alone,
+-- since "state = 1" would let an index of all claims in.
 
 -- Take up to `wanted` jobs in claim order (Q3, Q4).
 -- What it costs does not depend on how many jobs wait: three probes of an index, then for each priority one seek to
@@ -45,6 +47,7 @@ BEGIN
         UPDATE {schema}.jobs j SET
             place = CASE WHEN over.expired OR over.exhausted THEN 2 ELSE 1 END,
             state = CASE WHEN over.exhausted THEN 2 ELSE 1 END,
+            claim = CASE WHEN over.exhausted THEN NULL ELSE j.claim END,
             last_error = CASE WHEN over.exhausted THEN 'max attempts exceeded' ELSE j.last_error END,
             died_at = CASE WHEN over.exhausted THEN at_second END,
             purge_at = CASE WHEN over.exhausted
@@ -114,7 +117,7 @@ DECLARE
     at_second bigint := {schema}.second_of(given);
 BEGIN
     RETURN QUERY DELETE FROM {schema}.jobs j USING unnest(ids, claims) AS held(id, claim)
-    WHERE j.id = held.id AND j.claim = held.claim AND j.state = 1 AND j.claim_expires_at > at_second
+    WHERE j.id = held.id AND j.claim = held.claim AND j.claim_expires_at > at_second
     RETURNING j.id;
 END
 $$;
@@ -131,7 +134,7 @@ DECLARE
 BEGIN
     DELETE FROM {schema}.jobs j
     WHERE j.id = ANY (ids) AND j.queue = of_queue AND j.worker_id = by_worker
-        AND j.state = 1 AND j.claim_expires_at > at_second;
+        AND j.claim IS NOT NULL AND j.claim_expires_at > at_second;
     GET DIAGNOSTICS acked = ROW_COUNT;
     RETURN acked;
 END
@@ -152,7 +155,7 @@ BEGIN
         state = 0, place = 1, ready_at = {schema}.saturating_add(at_second, held.delay), last_error = held.error,
         worker_id = NULL, claimed_at = NULL, claim_expires_at = NULL, claim = NULL
     FROM unnest(ids, claims, errors, delays) AS held(id, claim, error, delay)
-    WHERE j.id = held.id AND j.claim = held.claim AND j.state = 1 AND j.claim_expires_at > at_second
+    WHERE j.id = held.id AND j.claim = held.claim AND j.claim_expires_at > at_second
     RETURNING j.id;
 END
 $$;
@@ -169,10 +172,10 @@ DECLARE
     at_second bigint := {schema}.second_of(given);
 BEGIN
     RETURN QUERY UPDATE {schema}.jobs j SET
-        state = 2, place = 2, last_error = held.error, died_at = at_second,
+        state = 2, place = 2, claim = NULL, last_error = held.error, died_at = at_second,
         purge_at = {schema}.saturating_add(at_second, j.dead_letter_retention_s)
     FROM unnest(ids, claims, errors) AS held(id, claim, error)
-    WHERE j.id = held.id AND j.claim = held.claim AND j.state = 1 AND j.claim_expires_at > at_second
+    WHERE j.id = held.id AND j.claim = held.claim AND j.claim_expires_at > at_second
     RETURNING j.id;
 END
 $$;
@@ -193,7 +196,7 @@ BEGIN
         SELECT j.id, j.claim_expires_at AS before, {schema}.saturating_add(at_second, held.extend) AS after
         FROM unnest(ids, claims, extends) AS held(id, claim, extend)
         JOIN {schema}.jobs j ON j.id = held.id AND j.claim = held.claim
-        WHERE j.state = 1 AND j.claim_expires_at > at_second
+        WHERE j.claim_expires_at > at_second
         FOR UPDATE OF j
     )
     UPDATE {schema}.jobs j SET claim_expires_at = live.after, place = 0
@@ -215,7 +218,7 @@ BEGIN
         state = 0, place = 1, ready_at = at_second, attempts = j.attempts - 1,
         worker_id = NULL, claimed_at = NULL, claim_expires_at = NULL, claim = NULL
     FROM unnest(ids, claims) AS held(id, claim)
-    WHERE j.id = held.id AND j.claim = held.claim AND j.state = 1 AND j.claim_expires_at > at_second
+    WHERE j.id = held.id AND j.claim = held.claim AND j.claim_expires_at > at_second
     RETURNING j.id;
 END
 $$;
@@ -269,7 +272,7 @@ DECLARE
     moved bigint;
 BEGIN
     UPDATE {schema}.jobs j SET
-        state = 2, place = 2, last_error = 'expired', died_at = at_second,
+        state = 2, place = 2, claim = NULL, last_error = 'expired', died_at = at_second,
         purge_at = {schema}.saturating_add(at_second, j.dead_letter_retention_s)
     WHERE j.queue = of_queue AND j.place IN (0, 1, 2) AND j.state < 2 AND j.expires_at <= at_second;
     GET DIAGNOSTICS moved = ROW_COUNT;

@@ -30,7 +30,7 @@ BEGIN
             visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
         )
         SELECT
-            due.queue, due.payload, 0, 1, due.priority, due.next_fire + number * due.interval_s,
+            due.queue, due.payload, 0, 1, due.priority, (due.next_fire + number::numeric * due.interval_s)::bigint,
             {schema}.saturating_add(at_second, due.expires), 0, coalesce(due.max_attempts, default_attempts),
             visibility, backoff, retention, at_second
         FROM generate_series(0, fired - 1) number;

@@ -9,7 +9,7 @@ CREATE TABLE {schema}.migrations (
 -- state: 0 pending, 1 processing, 2 dead.
 -- place: where a claim looks for the row. 1: in the claim order (pending, or processing and seen to have lapsed).
 --        0: held by a claim. 2: out of the running (dead, or seen to have expired and waiting for a sweep).
--- claim: drawn anew for each call that claims, so that (id, claim) names one claim (Q5).
+-- claim: drawn anew for each call that claims, so that (id, claim) names one claim (Q5); null unless processing.
 -- purge_at: when a sweep deletes the dead row; null keeps it.
 CREATE TABLE {schema}.jobs (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
