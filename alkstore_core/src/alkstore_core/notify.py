@@ -1,13 +1,13 @@
 """notify and listen: hints that something changed (contract section 5)."""
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from alkstore_core.engine import Session
 from alkstore_core.errors import ClosedError
 from alkstore_core.home import Home
 from alkstore_core.names import shared_name
 from alkstore_core.payload import encode_payload
+from alkstore_core.receiver import Receiver
 from alkstore_core.values import Wake
 from alkstore_core.wakes import LISTENER_RECONNECTED, Subscription, channel_topic
 
@@ -26,19 +26,18 @@ async def open_receiver(store: "Store", channel: str) -> "WakeReceiver":
     return WakeReceiver(store.home, channel, await store.engine.watch(channel_topic(channel)))
 
 
-class WakeReceiver:
+class WakeReceiver(Receiver[Wake]):
     """Hears the notifies of one channel (N2 to N6). Made by `Store.listen`.
 
     Iterate over it, or call `recv`; close it, or enter it, or let its store close it.
     """
 
     def __init__(self, home: Home, channel: str, subscription: Subscription) -> None:
-        self._home = home
+        super().__init__(home, subscription)
         self._channel = channel
-        self._subscription = subscription
 
     def __repr__(self) -> str:
-        return f"<WakeReceiver {self._channel!r} {'closed' if self._subscription.closed else 'open'}>"
+        return f"<WakeReceiver {self._channel!r} {self._state}>"
 
     async def recv(self) -> Wake | None:
         """The next wake, waiting for it; None once closed, for ever after (N4).
@@ -64,31 +63,3 @@ class WakeReceiver:
 
     def _wake(self, woken: str) -> Wake:
         return Wake(LISTENER_RECONNECTED if woken is LISTENER_RECONNECTED else self._channel)
-
-    async def close(self) -> None:
-        """Stop receiving. Idempotent."""
-        self._home.check()
-        self._subscription.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Wake:
-        wake = await self.recv()
-        if wake is None:
-            raise StopAsyncIteration
-        return wake
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def __del__(self) -> None:
-        # Dropped unclosed: the hub must not keep its place for ever.
-        subscription = getattr(self, "_subscription", None)
-        if subscription is not None and not subscription.closed:
-            subscription.abandon()

@@ -2,8 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import anyio
 
@@ -13,6 +12,7 @@ from alkstore_core.names import event_key, free_name, shared_name
 from alkstore_core.numbers import int64
 from alkstore_core.opening import Opening
 from alkstore_core.payload import encode_payload
+from alkstore_core.receiver import Receiver
 from alkstore_core.values import StreamEvent
 from alkstore_core.wakes import Subscription, stream_topic
 
@@ -147,7 +147,7 @@ class Stream:
         return Opening(opened, EventReceiver.close)
 
 
-class EventReceiver:
+class EventReceiver(Receiver[StreamEvent]):
     """Follows one stream for one consumer (S7). Made by `Stream.subscribe`.
 
     It gives every committed event after the consumer's saved offset once and in order, and skips none (S8). The
@@ -155,10 +155,10 @@ class EventReceiver:
     """
 
     def __init__(self, store: "Store", stream: str, consumer: str, subscription: Subscription, offset: int) -> None:
+        super().__init__(store.home, subscription)
         self._store = store
         self._stream = stream
         self._consumer = consumer
-        self._subscription = subscription
         self._read_to = offset
         self._given: int | None = None
         self._buffer: deque[StreamEvent] = deque()
@@ -166,8 +166,7 @@ class EventReceiver:
         self._reading = anyio.Lock(fast_acquire=True)
 
     def __repr__(self) -> str:
-        state = "closed" if self._subscription.closed else "open"
-        return f"<EventReceiver {self._stream!r} for {self._consumer!r}, given {self._given}, {state}>"
+        return f"<EventReceiver {self._stream!r} for {self._consumer!r}, given {self._given}, {self._state}>"
 
     async def recv(self) -> StreamEvent | None:
         """The next event, waiting for it; None once closed, for ever after.
@@ -177,7 +176,7 @@ class EventReceiver:
         Raises:
             DatabaseError: the events cannot be read; the next call tries again.
         """
-        self._store.home.check()
+        self._home.check()
         async with self._receiving:
             while not self._subscription.closed:
                 self._subscription.take()  # what woke until here is in the read that follows
@@ -193,7 +192,7 @@ class EventReceiver:
             ClosedError: the receiver is closed.
             DatabaseError: the events cannot be read.
         """
-        self._store.home.check()
+        self._home.check()
         # It takes no wake: that is for a recv which waits, and which looks into the buffer first.
         filled = await self._fill()
         if self._subscription.closed:
@@ -207,8 +206,7 @@ class EventReceiver:
 
     async def close(self) -> None:
         """Stop receiving. Idempotent. Events that were read ahead are given again by the next subscription."""
-        self._store.home.check()
-        self._subscription.close()
+        await super().close()
         self._buffer.clear()
 
     async def _fill(self) -> bool:
@@ -232,25 +230,3 @@ class EventReceiver:
         event = self._buffer.popleft()
         self._given = event.offset
         return event
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> StreamEvent:
-        event = await self.recv()
-        if event is None:
-            raise StopAsyncIteration
-        return event
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    def __del__(self) -> None:
-        subscription = getattr(self, "_subscription", None)
-        if subscription is not None and not subscription.closed:
-            subscription.abandon()
