@@ -102,7 +102,7 @@ def answers_none_where_a_lock_was_lost(patch):
 
 
 @mutant(kills=["errors/dead_letter_is_state"])
-def hides_dead_letters(patch):
+def finds_no_dead_letter(patch):
     right = QueueSession.find_job
 
     async def find_job(self, job_id, queue):

@@ -98,7 +98,7 @@ def reserves_the_names_of_consumers_too(patch):
         "names/near_equal_channels_differ",
     ]
 )
-def folds_names(patch):
+def folds_the_names_of_everything(patch):
     _each_name(patch, lambda right, kind, name: right(kind, name).casefold() if isinstance(name, str) else name)
 
 
