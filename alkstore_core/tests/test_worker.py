@@ -767,7 +767,7 @@ async def test_a_stop_during_an_outage_returns_in_time(store, faults, running: b
         shift.stop.cancel()
         began = loop.time()
         await shift.task
-        assert loop.time() - began < 1.2
+        assert loop.time() - began < 2.0  # 0.95, and room for a busy machine
     assert asyncio.all_tasks() == {asyncio.current_task()}
     faults.flowing.set()
 
