@@ -2,10 +2,11 @@
 
 import asyncio
 import inspect
+import os
 import threading
 
 from alkstore_contract_suite.mutation import mutant
-from alkstore_core import Job, Queue, StopToken, Store, Stream, StreamEvent, WakeReceiver
+from alkstore_core import EventReceiver, Job, Queue, StopToken, Store, Stream, StreamEvent, WakeReceiver
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.home import Home
 from alkstore_core.opening import Opening
@@ -148,20 +149,28 @@ def gives_the_handle_that_it_gave_before(patch):
     patch.setattr(Store, "queue", queue)
 
 
-@mutant(
-    kills=["store/opened_by_await_or_with", "store/others_are_opened_by_await_or_with"],
-)
-def closes_in_the_background(patch):
-    async def leave(self, *_):
-        opened, self._opened = self._opened, None
+@mutant(kills=["store/opened_by_await_or_with", "store/close_is_idempotent", "store/cancelled_close_is_seen_through"])
+def takes_jobs_when_closed(patch):
+    right = Queue.enqueue
 
-        async def close():
-            await _turns(50)
-            await self._close(opened)
+    async def enqueue(self, payload, **options):
+        try:
+            return await right(self, payload, **options)
+        except ClosedError:
+            return 0
 
-        closing.append(asyncio.ensure_future(close()))
+    patch.setattr(Queue, "enqueue", enqueue)
 
-    closing = []
+
+@mutant(kills=["store/others_are_opened_by_await_or_with"], hangs=True)
+def leaves_receivers_open_that_were_entered(patch):
+    right = Opening.__aexit__
+
+    async def leave(self, *raised):
+        if isinstance(self._opened, WakeReceiver | EventReceiver):
+            self._opened = None
+        await right(self, *raised)
+
     patch.setattr(Opening, "__aexit__", leave)
 
 
@@ -241,7 +250,9 @@ def leaves_a_file_open(patch):
 
     async def open_engine(self):
         await right(self)
-        kept.append(open(__file__))  # noqa: SIM115, ASYNC230, PTH123 - that is what is wrong
+        kept.append(os.open(__file__, os.O_RDONLY))
+        if len(kept) > 3:
+            os.close(kept.pop(0))
 
     kept = []
     patch.setattr(MemEngine, "open", open_engine)

@@ -283,13 +283,15 @@ async def test_handles_of_one_name_are_independent(store: Store) -> None:
 async def test_opened_by_await_or_with(harness: Harness) -> None:
     """What opens a store is awaited, to be closed by you, or entered, to be closed at the end."""
     awaited = await harness.open()
-    assert await awaited.queue("queue").enqueue(1) > 0
-    async with harness.open() as entered:
-        assert await entered.queue("queue").claim_one("worker") is not None
-    with pytest.raises(ClosedError):
-        await entered.queue("queue").enqueue(1)
-    assert await awaited.queue("queue").claim_one("worker") is None
-    await awaited.close()
+    try:
+        assert await awaited.queue("queue").enqueue(1) > 0
+        async with harness.open() as entered:
+            assert await entered.queue("queue").claim_one("worker") is not None
+        with pytest.raises(ClosedError):
+            await entered.queue("queue").enqueue(1)
+        assert await awaited.queue("queue").claim_one("worker") is None
+    finally:
+        await awaited.close()
     with pytest.raises(ClosedError):
         await awaited.queue("queue").enqueue(1)
 
@@ -329,9 +331,8 @@ async def test_others_are_opened_by_await_or_with(store: Store) -> None:
 @leg(rules="T12", since="1.0")
 async def test_closed_store_refuses_everything(harness: Harness) -> None:
     """After close every operation of the store and its handles raises ClosedError, and receivers have ended."""
-    store = await harness.open()
-    subjects = await subjects_of(store)
-    await store.close()
+    async with harness.open() as store:
+        subjects = await subjects_of(store)
     for call in CALLS.values():
         with pytest.raises(ClosedError):
             await call(subjects)
@@ -800,21 +801,21 @@ async def test_cancelled_transaction_happens_or_does_not(harness: Harness, store
 async def test_cancelled_end_is_decided(harness: Harness, store: Store, witness: Witness, end: str) -> None:
     """A commit or rollback whose caller is cancelled is decided once the cancellation arrives; the handle is closed."""
     draw = Random(136)
-    measured = await store.begin_tx()
-    await measured.enqueue("measured", 1)
-    turns = await _turns_of(getattr(measured, end)())
+    async with store.begin_tx() as tx:
+        await tx.enqueue("measured", 1)
+        turns = await _turns_of(getattr(tx, end)())
     async with harness.open(patience_s=2.0) as other:
         for number in range(40):
             name = f"name {number}"
-            tx = await store.begin_tx()
-            await tx.enqueue(name, 1)
-            await tx.publish(name, 1)
-            # At least one turn: a task that is cancelled before its first step has not called anything.
-            outcome = await _cancelled_after(1 + draw.randrange(turns + 1), getattr(tx, end)())
-            there = (await witness.jobs(name)).pending, len(await witness.events(name))
-            assert there == ((1, 1) if end == "commit" else (0, 0)) or (outcome is _CANCELLED and there == (0, 0))
-            with pytest.raises(ClosedError):
-                await tx.rollback()
+            async with store.begin_tx() as tx:
+                await tx.enqueue(name, 1)
+                await tx.publish(name, 1)
+                # At least one turn: a task that is cancelled before its first step has not called anything.
+                outcome = await _cancelled_after(1 + draw.randrange(turns + 1), getattr(tx, end)())
+                there = (await witness.jobs(name)).pending, len(await witness.events(name))
+                assert there == ((1, 1) if end == "commit" else (0, 0)) or (outcome is _CANCELLED and there == (0, 0))
+                with pytest.raises(ClosedError):
+                    await tx.rollback()
             await other.queue("after").enqueue(number)
             assert there == ((await witness.jobs(name)).pending, len(await witness.events(name)))
     assert await witness.jobs("after") == JobCounts(pending=40)
@@ -826,19 +827,17 @@ async def test_cancelled_call_on_a_transaction_tells_no_lie(store: Store, witnes
     draw = Random(137)
     for number in range(12):
         name = f"name {number}"
-        tx, returned, shown = await store.begin_tx(), 0, 0
+        returned = shown = 0
         try:
-            turns = await _turns_of(tx.publish(name, 1))
-            for _ in range(8):
-                outcome = await _cancelled_after(draw.randrange(turns + 2), tx.publish(name, 1))
-                returned += outcome is not _CANCELLED
-            shown = len(await tx.read_since(name, 0))
-            assert 1 + returned <= shown <= 9
-            await tx.commit()
+            async with store.transaction() as tx:
+                turns = await _turns_of(tx.publish(name, 1))
+                for _ in range(8):
+                    outcome = await _cancelled_after(draw.randrange(turns + 2), tx.publish(name, 1))
+                    returned += outcome is not _CANCELLED
+                shown = len(await tx.read_since(name, 0))
+                assert 1 + returned <= shown <= 9
         except AlkstoreError:  # the cancelled statement broke it, and it says so
             shown = 0
-            if tx.is_open:
-                await tx.rollback()
         assert len(await witness.events(name)) == shown
         await store.queue("after").enqueue(number)
 
@@ -989,24 +988,24 @@ async def test_commit_around_a_lost_connection(harness: Harness, store: Store, w
     draw = Random(14)
     for number in range(20):
         name = f"name {number}"
-        tx = await store.begin_tx()
-        await tx.enqueue(name, 1)
-        await tx.publish(name, 1)
-        committing = asyncio.create_task(tx.commit())
-        for _ in range(draw.randrange(20)):
-            await asyncio.sleep(0)
-        await harness.sever()
-        [outcome] = await asyncio.gather(committing, return_exceptions=True)
-        there = (await witness.jobs(name)).pending, len(await witness.events(name))
-        if outcome is None:
-            assert there == (1, 1)
-        elif isinstance(outcome, CommitUnknownError):
-            assert there in ((1, 1), (0, 0))
-        else:
-            assert isinstance(outcome, DatabaseError)
-            assert there == (0, 0)
-        with pytest.raises(ClosedError):
-            await tx.commit()
+        async with store.begin_tx() as tx:
+            await tx.enqueue(name, 1)
+            await tx.publish(name, 1)
+            committing = asyncio.create_task(tx.commit())
+            for _ in range(draw.randrange(20)):
+                await asyncio.sleep(0)
+            await harness.sever()
+            [outcome] = await asyncio.gather(committing, return_exceptions=True)
+            there = (await witness.jobs(name)).pending, len(await witness.events(name))
+            if outcome is None:
+                assert there == (1, 1)
+            elif isinstance(outcome, CommitUnknownError):
+                assert there in ((1, 1), (0, 0))
+            else:
+                assert isinstance(outcome, DatabaseError)
+                assert there == (0, 0)
+            with pytest.raises(ClosedError):
+                await tx.commit()
 
 
 # where it may be used
@@ -1087,12 +1086,11 @@ async def test_forked_child_is_refused_and_harms_nothing(store: Store, witness: 
     if not hasattr(os, "fork"):
         return  # nothing forks here
     subjects = await subjects_of(store)
-    tx = await store.begin_tx()
-    await tx.enqueue("queue", 1)
-    _, status = await asyncio.to_thread(os.waitpid, _forked(subjects, tx), 0)
-    assert os.waitstatus_to_exitcode(status) == 0
-    await tx.enqueue("queue", 2)
-    await tx.commit()
+    async with store.transaction() as tx:
+        await tx.enqueue("queue", 1)
+        _, status = await asyncio.to_thread(os.waitpid, _forked(subjects, tx), 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        await tx.enqueue("queue", 2)
     assert await witness.jobs("queue") == JobCounts(pending=2)
     assert await subjects.handle.ack()
     await store.notify("subject")
