@@ -89,8 +89,8 @@ async def test_an_alarm_rings_at_the_earliest_time_it_was_set_to_and_once(store:
     start = clock.now()
     alarm.set(start + 10)
     await asyncio.sleep(0)
-    alarm.set(start + 20)
     alarm.set(start + 5)
+    alarm.set(start + 20)
     for _ in range(10):
         await asyncio.sleep(0)
     clock.advance(5)
