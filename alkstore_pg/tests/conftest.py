@@ -7,7 +7,6 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
-
 from alkstore_pg.servers import DSN_VARIABLE, LocalServer, NoServerError, binaries
 
 VERSIONS = ("18", "15")

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from pg_waiting import until
+
 
 class Proxy:
     """Forwards until told otherwise."""
@@ -64,8 +66,7 @@ class Proxy:
         self._server.close()
         self._flowing.set()
         self.cut()
-        while self._links:
-            await asyncio.sleep(0)
+        await until(lambda: not self._links)
         await self._server.wait_closed()
 
 

@@ -4,11 +4,9 @@ import asyncpg
 import pytest
 from alkstore_core.engine import NewSchedule
 from alkstore_core.numbers import INT64_MAX, INT64_MIN, saturating_add
-from alkstore_core.options import ScheduleOptions, job_stamp
-from alkstore_core.options import QueueOptions
+from alkstore_core.options import QueueOptions, ScheduleOptions, job_stamp
 from alkstore_core.testing import ManualClock
 from alkstore_core.timing import deadline, due_boundaries, ready_time
-
 from alkstore_pg import PgStore
 
 EDGES = sorted(
@@ -37,7 +35,12 @@ async def test_ready_times_and_expiries_are_those_of_core(dsn, many):
         for now in EDGES:
             clock.set(now)
             for edge in EDGES:
-                for delay, run_at, expires in ((edge, None, edge), (None, edge, None), (edge, 7, edge), (None, None, edge)):
+                for delay, run_at, expires in (
+                    (edge, None, edge),
+                    (None, edge, None),
+                    (edge, 7, edge),
+                    (None, None, edge),
+                ):
                     stamp = job_stamp(QueueOptions(), delay=delay, run_at=run_at, expires=expires)
                     ids = await session.insert_jobs("work", [b"1"] * (2 if many else 1), stamp)
                     job = await session.find_job(ids[-1], None)

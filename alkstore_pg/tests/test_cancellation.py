@@ -1,12 +1,11 @@
 """Cancelled callers lose nothing and keep nothing (T13, T4, T5)."""
 
 import asyncio
-import gc
 
 import pytest
 from alkstore_core.errors import DatabaseError
-
 from alkstore_pg import PgStore
+from pg_waiting import query, until
 
 
 async def cancelled_after(steps: int, work):
@@ -27,9 +26,7 @@ async def test_claims_of_cancelled_callers_are_given_back(dsn, plain):
         for steps in range(60):
             for handle in await cancelled_after(steps // 3, queue.claim_batch("w", 3)) or []:
                 assert await handle.release()
-        async with asyncio.timeout(10):
-            while await plain.fetchval("SELECT count(*) FROM alkstore.jobs WHERE state = 1"):
-                await asyncio.sleep(0.005)
+        await until(query(plain, "SELECT count(*) FROM alkstore.jobs WHERE state = 1", 0))
         rows = await plain.fetch("SELECT DISTINCT state, attempts, worker_id FROM alkstore.jobs")
         assert [tuple(row) for row in rows] == [(0, 0, None)]
         assert len(await queue.claim_batch("w", 100)) == 10
@@ -43,9 +40,7 @@ async def test_locks_of_cancelled_callers_are_given_back(dsn, plain):
             lock = await cancelled_after(steps // 2, store.try_lock(f"l{steps}", "me", 100))
             assert lock is None or await lock.release()
             await cancelled_after(steps // 2, store.try_lock("mine", "me", 100))
-        async with asyncio.timeout(10):
-            while await plain.fetchval("SELECT count(*) FROM alkstore.locks WHERE name <> 'mine'"):
-                await asyncio.sleep(0.005)
+        await until(query(plain, "SELECT count(*) FROM alkstore.locks WHERE name <> 'mine'", 0))
         assert await store.try_lock("mine", "you", 1) is None
 
 
@@ -101,11 +96,10 @@ async def test_a_dropped_transaction_is_rolled_back_and_its_slot_usable(dsn, pla
     """A handle that is dropped undecided warns, rolls back, and gives its connection back."""
     async with PgStore.open(dsn, max_size=1) as store:
         for _ in range(5):
-            tx = await store.begin_tx()
-            await tx.enqueue("work", 1)
+            held = [await store.begin_tx()]
+            await held[0].enqueue("work", 1)
             with pytest.warns(ResourceWarning, match="dropped undecided"):
-                del tx
-                gc.collect()
+                held.clear()
             async with asyncio.timeout(10):
                 await store.queue("other").enqueue(1)
         assert await plain.fetchval("SELECT count(*) FROM alkstore.jobs WHERE queue = 'work'") == 0

@@ -7,10 +7,10 @@ import random
 import asyncpg
 import pytest
 from alkstore_core.errors import AlkstoreError, CommitUnknownError, DatabaseError
-from pg_proxy import proxied
-
 from alkstore_pg import PgStore
 from alkstore_pg.servers import LocalServer
+from pg_proxy import proxied
+from pg_waiting import until
 
 CUTS = 400
 
@@ -70,9 +70,8 @@ async def test_a_commit_that_the_server_turned_into_a_rollback_is_not_reported_a
         with pytest.raises(DatabaseError, match="not committed"):
             await tx.commit()
         assert await plain.fetchval("SELECT count(*) FROM alkstore.jobs") == 0
-        async with store.transaction() as tx:  # the connection was fine, and is used again
-            async with tx.connection.transaction():
-                await tx.enqueue("work", 2)
+        async with store.transaction() as tx, tx.connection.transaction():  # the connection was fine, and is used again
+            await tx.enqueue("work", 2)
         assert await plain.fetchval("SELECT count(*) FROM alkstore.jobs") == 1
 
 
@@ -121,9 +120,7 @@ async def test_nothing_acknowledged_is_lost_when_the_whole_server_is_killed(own_
         writers = [asyncio.ensure_future(write(kind)) for kind in acknowledged for _ in range(8)]
         for _ in range(3):
             goal = sum(map(len, acknowledged.values())) + 500
-            async with asyncio.timeout(60):
-                while sum(map(len, acknowledged.values())) < goal:
-                    await asyncio.sleep(0.01)
+            await until(lambda goal=goal: sum(map(len, acknowledged.values())) >= goal, 60)
             await asyncio.to_thread(own_server.kill)
             await asyncio.to_thread(own_server.start)
         stopping = True

@@ -7,10 +7,10 @@ import asyncpg
 import pytest
 from alkstore_core import LISTENER_RECONNECTED
 from alkstore_core.errors import ClosedError, DatabaseError
-from pg_proxy import proxied
-
 from alkstore_pg import PgStore
 from alkstore_pg.servers import LocalServer
+from pg_proxy import proxied
+from pg_waiting import query, until
 
 TERMINATE_OTHERS = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
@@ -77,9 +77,7 @@ async def test_a_silent_cut_is_noticed_and_wakes_are_restored_within_five_second
     async with proxied(dsn18) as (proxy, through), PgStore.open(through) as store:
         receiver = await store.listen("a")
         proxy.freeze()
-        async with asyncio.timeout(10):
-            while store.engine.listener.is_connected:
-                await asyncio.sleep(0.01)
+        await until(lambda: not store.engine.listener.is_connected)
         proxy.thaw()
         thawed = time.monotonic()
         await reconnected(receiver)
@@ -122,17 +120,12 @@ async def test_nothing_leaks_over_fifty_rounds_of_lost_connections(dsn, plain):
             for tx in held:
                 with pytest.raises(DatabaseError):
                     await tx.enqueue("work", number)
-                    await tx.commit()
-                if tx.is_open:
-                    await tx.rollback()
+                await tx.rollback()
             await reconnected(receiver)
             await enqueued(store, number)
-        async with asyncio.timeout(10):
-            while len(asyncio.all_tasks()) > tasks or await plain.fetchval(BACKENDS) > 4:
-                await asyncio.sleep(0.01)
-    async with asyncio.timeout(10):
-        while await plain.fetchval(BACKENDS):
-            await asyncio.sleep(0.01)
+        await until(lambda: len(asyncio.all_tasks()) <= tasks)
+        await until(query(plain, BACKENDS.replace("count(*)", "count(*) <= 4"), True))
+    await until(query(plain, BACKENDS, 0))
 
 
 async def test_close_is_prompt_when_the_network_is_gone(dsn18):

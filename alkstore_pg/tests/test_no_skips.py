@@ -5,7 +5,6 @@ import random
 
 import asyncpg
 import pytest
-
 from alkstore_pg import PgStore
 
 PUBLISHERS = 8
@@ -60,7 +59,7 @@ async def read_plainly(dsn: str, stream: str, stop: asyncio.Event) -> list[int]:
 
 
 async def test_no_event_is_skipped_where_a_plain_reader_skips(dsn):
-    """Eight publishers with pauses and rollbacks, a long unrelated transaction beside them: nothing is skipped or doubled."""
+    """Eight publishers with pauses and rollbacks beside a long unrelated transaction: nothing is skipped or doubled."""
     async with PgStore.open(dsn, max_size=20) as store, PgStore.open(dsn) as reading:
         unrelated = await store.begin_tx()
         await unrelated.enqueue("elsewhere", 1)  # it has a transaction number, the oldest of all
@@ -106,7 +105,7 @@ async def test_a_follower_waits_for_an_older_publisher_and_for_nothing_else(dsn)
 
 
 async def test_a_savepoint_that_is_rolled_back_takes_its_floor_with_it(dsn):
-    """A publish in a savepoint that is undone, then one outside: the second has a floor of its own, and is waited for."""
+    """A publish in a savepoint that is undone, then one outside: the second has its own floor, and is waited for."""
     async with PgStore.open(dsn) as store, await store.stream("s").subscribe("c") as receiver:
         older = await store.begin_tx()
         savepoint = older.connection.transaction()

@@ -4,7 +4,6 @@ import time
 
 import asyncpg
 import pytest
-
 from alkstore_pg import PgStore
 
 WAITING = 1_000_000
@@ -17,7 +16,9 @@ SELECT $1, '1', $2, $3, $4, $5, NULL, 0, 3, 300, 5, 1, 'w', 1, $6, 1, NULL FROM 
 COUNTS = """
 SELECT relname, indexrelname, idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE schemaname = 'alkstore'
 """
-SEQUENTIAL = "SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE schemaname = 'alkstore' AND relname IN ('jobs', 'events')"
+SEQUENTIAL = (
+    "SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE schemaname = 'alkstore' AND relname IN ('jobs', 'events')"
+)
 
 
 async def counters(plain) -> tuple[int, dict[str, tuple[int, int]]]:
@@ -49,7 +50,6 @@ async def test_hot_statements_use_their_indexes_at_a_million_rows(dsn18, analyse
         if analysed:
             await plain.execute("ANALYZE alkstore.jobs")
         assert len(await queue.claim_batch("w", 10)) == 10
-        store.engine._connections.pool  # the same session as before
         await session.run("clock", writes=False)
         await plain.execute("SELECT pg_sleep(1.1)")  # the statistics of a session are reported once a second
         await session.run("clock", writes=False)

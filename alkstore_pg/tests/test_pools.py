@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 from alkstore_core import LISTENER_RECONNECTED, open_store
 from alkstore_core.errors import ClosedError, DatabaseError
-
 from alkstore_pg import PgStore
 from alkstore_pg.servers import _unprivileged
+from pg_waiting import query, until
 
 
 async def used(store: PgStore) -> None:
@@ -82,7 +82,7 @@ async def test_the_listener_of_a_callers_pool_comes_back(dsn, plain):
 
 @pytest.mark.parametrize("level", ["serializable", "repeatable read"])
 async def test_a_servers_default_isolation_level_changes_nothing(dsn, plain, level):
-    """READ COMMITTED is stated: concurrent claims do not fail where the default is stricter, on an own or given pool."""
+    """READ COMMITTED is stated: concurrent claims do not fail where the default is stricter, on whichever pool."""
     database = urlsplit(dsn).path.strip("/")
     await plain.execute(f"ALTER DATABASE {database} SET default_transaction_isolation = '{level}'")
     async with asyncpg.create_pool(dsn, min_size=1, max_size=8) as pool:
@@ -109,8 +109,7 @@ async def test_a_session_that_a_transaction_changed_is_reset(dsn):
 async def test_times_are_the_servers(dsn, plain, monkeypatch):
     """A process whose clock is minutes off claims, locks and schedules by the server's clock, and waits by it."""
     for shift in (-300, 300):
-        real = time.time
-        monkeypatch.setattr(time, "time", lambda shift=shift: real() + shift)
+        monkeypatch.setattr(time, "time", lambda shift=shift, real=time.time: real() + shift)
         async with PgStore.open(dsn) as store:
             server = await plain.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
             assert abs(store.engine.now() - server) < 2
@@ -122,7 +121,7 @@ async def test_times_are_the_servers(dsn, plain, monkeypatch):
             assert await store.queue(f"work{shift}").claim_one("w") is not None
             lock = await store.try_lock(f"l{shift}", "me", 100)
             assert abs(lock.expires_at - server - 100) < 4
-        monkeypatch.setattr(time, "time", real)
+        monkeypatch.undo()
 
 
 async def test_open_says_what_is_wrong(dsn):
@@ -159,11 +158,8 @@ async def test_a_cancelled_open_leaves_nothing(dsn, plain):
             await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait((task,))
-    async with asyncio.timeout(10):
-        while await plain.fetchval(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        ):
-            await asyncio.sleep(0.01)
+    others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    await until(query(plain, others, 0))
     assert asyncio.all_tasks() == before
 
 
@@ -210,26 +206,21 @@ server_reset_query =
         path.chmod(0o755)
     for parent in tmp_path.parents[:3]:
         parent.chmod(parent.stat().st_mode | 0o055)
-    process = subprocess.Popen(
-        [program, str(settings)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, user=_unprivileged()
+    process = await asyncio.create_subprocess_exec(
+        program, str(settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=_unprivileged()
     )
+
+    def answers() -> bool:
+        assert process.returncode is None, "PgBouncer ended"
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) == 0
+
     try:
-        async with asyncio.timeout(10):
-            while True:
-                try:
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                except OSError:
-                    assert process.poll() is None, process.stdout.read()
-                    await asyncio.sleep(0.02)
-                else:
-                    writer.close()
-                    await writer.wait_closed()
-                    break
+        await until(answers)
         yield f"postgresql://{parts.username}@127.0.0.1:{port}/{database}"
     finally:
         process.terminate()
-        process.wait()
-        process.stdout.close()
+        await process.wait()
 
 
 async def test_everything_works_through_pgbouncer_in_transaction_mode(dsn, pgbouncer):

@@ -8,7 +8,6 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 from alkstore_core.errors import DatabaseError, InvalidNameError
-
 from alkstore_pg import PgStore
 from alkstore_pg.schema import VERSION, ddl
 
@@ -67,9 +66,8 @@ async def test_twenty_processes_open_at_once_twenty_times(dsn18):
 
 async def test_the_printed_ddl_is_what_opening_makes(dsn, plain):
     """The DDL run by hand and the schema that `open` makes are the same."""
-    printed = subprocess.run(
-        [sys.executable, "-m", "alkstore_pg.schema"], capture_output=True, check=True, text=True
-    ).stdout
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "alkstore_pg.schema", stdout=subprocess.PIPE)
+    printed = (await process.communicate())[0].decode()
     assert printed == ddl()
     async with plain.transaction():
         await plain.execute(printed)

@@ -5,9 +5,9 @@ import asyncio
 import asyncpg
 import pytest
 from alkstore_core.errors import PayloadTooLargeError
-
 from alkstore_pg import PgStore
 from alkstore_pg.notify import channel_of
+from pg_waiting import query, until
 
 
 async def listening(dsn, *topics):
@@ -15,7 +15,7 @@ async def listening(dsn, *topics):
     heard = []
     connection = await asyncpg.connect(dsn)
     for topic in topics:
-        await connection.add_listener(channel_of("alkstore", topic), lambda _c, _p, channel, load: heard.append(channel))
+        await connection.add_listener(channel_of("alkstore", topic), lambda _c, _p, channel, _: heard.append(channel))
     return connection, heard
 
 
@@ -34,7 +34,9 @@ async def test_a_payload_may_have_7999_bytes(dsn):
         assert await receiver.recv() is not None
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, 'we"ird', "'; DROP", "new\nline", "\U0001f600" * 40, "ä" * 64, " padded "])
+@pytest.mark.parametrize(
+    "name", ["x" * 5000, 'we"ird', "'; DROP", "new\nline", "\U0001f600" * 40, "ä" * 64, " padded "]
+)
 async def test_long_and_hostile_channel_names_wake_themselves_only(dsn, name):
     """Whatever a channel is called, it wakes its listeners, and not those of a name that shares its beginning."""
     async with PgStore.open(dsn) as store, PgStore.open(dsn) as other:
@@ -62,9 +64,7 @@ async def test_a_transaction_announces_once_per_topic(dsn):
                 await tx.enqueue("a" if number % 2 else "b", number)
         await store.queue("a").enqueue_many(range(10_000))
         await store.notify("done")
-        async with asyncio.timeout(10):
-            while heard[-1:] != [channel_of("alkstore", "c:done")]:
-                await asyncio.sleep(0.005)
+        await until(lambda: heard[-1:] == [channel_of("alkstore", "c:done")])
         assert len(heard) <= 5
         await connection.close()
 
@@ -94,9 +94,7 @@ async def test_a_burst_of_commits_is_announced_a_few_times(dsn):
     async with PgStore.open(dsn) as store:
         connection, heard = await listening(dsn, "q:work")
         await asyncio.gather(*(store.queue("work").enqueue(number) for number in range(1000)))
-        async with asyncio.timeout(10):
-            while not heard:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(heard) > 0)
         assert len(heard) < 100
         await connection.close()
 
@@ -109,22 +107,20 @@ async def test_a_listener_that_does_not_read_does_not_block_the_server(dsn, plai
             await plain.execute(
                 "SELECT count(pg_notify($1, n::text)) FROM generate_series(1, 5000) n", channel_of("alkstore", "c:c")
             )
-            waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND pid <> pg_backend_pid()"
-            async with asyncio.timeout(2):
-                while await plain.fetchval(waiting):
-                    await asyncio.sleep(0.01)
+            waiting = (
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND pid <> pg_backend_pid()"
+            )
+            await until(query(plain, waiting, 0), 2)
         assert (await receiver.recv()).channel == "c"
 
 
-async def test_unwanted_channels_are_given_up(dsn, plain):
+async def test_unwanted_channels_are_given_up(dsn):
     """Receivers that are closed cost the server nothing: their channels are unlistened."""
     async with PgStore.open(dsn) as store:
         for number in range(50):
             async with store.listen(f"c{number}"):
                 pass
         kept = await store.listen("kept")
-        async with asyncio.timeout(10):
-            while len(store.engine.listener._listening) > 1:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(store.engine.listener._listening) <= 1)
         await store.notify("kept")
         assert await kept.recv() is not None

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import asyncpg
 from alkstore_core.errors import ClosedError, DatabaseError
@@ -18,14 +18,9 @@ from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_pg.failures import DRIVER_ERRORS, database_error
 from alkstore_pg.tasks import Tasks
 
-if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
-
-    Connection: TypeAlias = "PoolConnectionProxy[Any]"
-    Pool: TypeAlias = "asyncpg.Pool[Any]"
-else:
-    Connection = Any
-    Pool = Any
+Connection: TypeAlias = Any
+"""An asyncpg connection, by itself or in its pool's wrapper: asyncpg says nothing of types."""
+Pool: TypeAlias = Any
 
 _KEPT_S = 0.2
 """How long an unused connection stays at hand before the pool gets it back."""

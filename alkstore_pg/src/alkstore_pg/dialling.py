@@ -24,19 +24,29 @@ class Dialling(Protocol):
     @property
     def where(self) -> str:
         """The server, for messages; without a password."""
+        ...
 
     @property
     def owns_pool(self) -> bool:
         """Whether the pool is closed with the store."""
+        ...
+
+    @property
+    def listens_at_once(self) -> bool:
+        """Whether the listening connection is made before anybody listens."""
+        ...
 
     async def pool(self) -> Pool:
         """The pool, connected."""
+        ...
 
     async def connect_listener(self) -> Any:
         """A connection for listening."""
+        ...
 
     async def hang_up_listener(self, connection: Any) -> None:
         """End one."""
+        ...
 
 
 class ByDsn:
@@ -50,6 +60,7 @@ class ByDsn:
     """
 
     owns_pool = True
+    listens_at_once = True
 
     def __init__(self, dsn: str, listen_dsn: str | None, min_size: int, max_size: int, options: dict[str, Any]) -> None:
         self._dsn = dsn
@@ -57,8 +68,8 @@ class ByDsn:
         self._sizes = {"min_size": min_size, "max_size": max_size}
         self._options = {"timeout": _CONNECT_TIMEOUT_S, **options}
         if listen_dsn is None:
-            # The engine's statements are written for READ COMMITTED, whatever the server's default is. Given at the start
-            # of the session, it outlives a reset. A pooler refuses such settings; then each statement states it.
+            # The engine's statements are written for READ COMMITTED, whatever the server's default is. Given as the
+            # session starts, it outlives a reset. A pooler refuses such settings; then each statement states it.
             settings = dict(options.get("server_settings") or {})
             settings.setdefault(_ISOLATION, "read committed")
             self._options["server_settings"] = settings
@@ -68,8 +79,7 @@ class ByDsn:
         return _without_password(self._dsn)
 
     async def pool(self) -> Pool:
-        pool = await connected(lambda: _created(self._dsn, self._sizes, self._options), f"to {self.where}")
-        return pool  # type: ignore[no-any-return]
+        return await connected(lambda: _created(self._dsn, self._sizes, self._options), f"to {self.where}")
 
     async def connect_listener(self) -> Any:
         options = {name: value for name, value in self._options.items() if name not in _POOL_OPTIONS}
@@ -103,6 +113,10 @@ class ByPool:
         self._listen_dsn = listen_dsn
 
     @property
+    def listens_at_once(self) -> bool:
+        return self._listen_dsn is not None  # else it takes a place in the caller's pool, which is not to be wasted
+
+    @property
     def where(self) -> str:
         return "a pool of the caller's"
 
@@ -117,7 +131,8 @@ class ByPool:
 
     async def connect_listener(self) -> Any:
         if self._listen_dsn is not None:
-            return await asyncpg.connect(self._listen_dsn, timeout=_LISTENER_CONNECT_TIMEOUT_S)
+            options: dict[str, Any] = {"timeout": _LISTENER_CONNECT_TIMEOUT_S}
+            return await asyncpg.connect(self._listen_dsn, **options)
         return await self._pool.acquire(timeout=_CONNECT_TIMEOUT_S)
 
     async def hang_up_listener(self, connection: Any) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import secrets
 from collections.abc import Iterable
-from contextlib import suppress
 
 from alkstore_core.cancellation import see_through
 from alkstore_core.clock import Clock
@@ -55,6 +54,7 @@ class PgEngine(Engine):
         self._server_clock = ServerClock()
         self._clock: Clock = clock if clock is not None else self._server_clock
         self._opened = False
+        self._closing = False
 
     def __repr__(self) -> str:
         return f"<PgEngine schema {self.schema!r} at {self._dialling.where}>"
@@ -70,7 +70,7 @@ class PgEngine(Engine):
         self._dispatcher = Dispatcher(
             self._connections, self._tasks, self._sql, self._now_given, self._woken, self._timeout_s
         )
-        self._waker = Waker(self._announce, self._tasks.start)
+        self._waker = Waker(self._announce)
         self._session = AutocommitSession(
             self.schema, self._dispatcher, self._tasks, self._now_given, self._woken, self.hub.wake
         )
@@ -92,6 +92,8 @@ class PgEngine(Engine):
             await see_through(self._shut)
             raise
         self._opened = True
+        if self._dialling.listens_at_once:
+            self.listener.start()
 
     async def _prepare(self) -> None:
         connection = await self._connections.acquire()
@@ -111,12 +113,14 @@ class PgEngine(Engine):
 
     async def _shut(self) -> None:
         self._opened = False
+        self._closing = True
         self.hub.close()
         self._dispatcher.stop()
         self._session.stop()
         await self.listener.close()
         self._transactions.roll_back_all()
         in_order = await self._connections.all_back(_CLOSING_GRACE_S) and await self._tasks.join(_CLOSING_GRACE_S)
+        await self._waker.close()
         self._connections.stop()
         if not in_order:
             self._connections.cut()
@@ -147,6 +151,9 @@ class PgEngine(Engine):
     async def _begun(self) -> Connection:
         """A connection on which a transaction has begun."""
         connection = await self._connections.acquire()
+        if self._closing:
+            self._connections.release(connection)
+            raise ClosedError("the store was closed meanwhile: open another one")
         beginning = self._tasks.start(self._begin_on(connection))
         try:
             await asyncio.shield(beginning)
@@ -180,11 +187,10 @@ class PgEngine(Engine):
     def _woken(self, topics: Iterable[str]) -> None:
         """`topics` were committed: wake this process at once, and tell the others."""
         self.hub.wake(topics)
-        with suppress(ClosedError):
-            self._waker.wake(topics)
+        self._waker.wake(topics)
 
     async def _announce(self, topics: list[str]) -> None:
-        await self._dispatcher.run("wake", (channels_of(self.schema, topics), self._identity), writes=False)
+        await self._dispatcher.run_here("wake", (channels_of(self.schema, topics), self._identity), writes=False)
 
     def _take_back(self, connection: Connection, in_order: bool) -> None:
         if in_order and is_alive(connection):

@@ -58,7 +58,7 @@ def is_loss(error: BaseException) -> bool:
     """Whether the connection was lost with `error`, so that what it had begun may yet have been committed."""
     if isinstance(error, asyncpg.PostgresError):
         # Class 08 is a lost connection; 57P01 to 57P03 end one, and may come after a commit that waits for a standby.
-        code = error.sqlstate or ""
+        code = getattr(error, "sqlstate", None) or ""
         return code.startswith("08") or code in ("57P01", "57P02", "57P03")
     if isinstance(error, asyncpg.InterfaceError):
         return "connection is closed" in str(error) or "closed in the middle" in str(error)

@@ -39,7 +39,7 @@ class PgWitness(Witness):
 
     async def jobs(self, queue: str) -> JobCounts:
         rows = await self._rows("SELECT state, count(*) FROM alkstore.jobs WHERE queue = $1 GROUP BY state", queue)
-        counted = {state: count for state, count in rows}
+        counted = dict(rows)
         return JobCounts(*(counted.get(state, 0) for state in (0, 1, 2)))
 
     async def events(self, stream: str) -> list[int]:
@@ -243,9 +243,13 @@ class PgHarness(Harness):
             await self._administer(f"ALTER DATABASE {self._database} ALLOW_CONNECTIONS true")
 
     async def sever(self) -> None:
-        await self._administer(
-            f"SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = '{self._database}'"
-        )
+        connection = await asyncpg.connect(self._server_dsn)
+        try:
+            await connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", self._database
+            )
+        finally:
+            await connection.close()
 
 
 def _with_database(dsn: str, database: str) -> str:

@@ -27,6 +27,8 @@ _SILENCE_S = 2.0
 """How long it may take to answer."""
 _LONGEST_PAUSE_S = 0.4
 
+_LOSSES: tuple[type[BaseException], ...] = (DatabaseError, *DRIVER_ERRORS)
+
 _log = logging.getLogger("alkstore.pg")
 
 
@@ -71,7 +73,7 @@ class Listener:
         self._beat_channel = channel_of(schema, f"b:{identity}")
         self._connection: Any = None
         self._listening: dict[str, str] = {}
-        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._waiting: list[asyncio.Future[None]] = []
         self._lost = False
         self._stirred = asyncio.Event()
         self._heard = asyncio.Event()
@@ -96,28 +98,27 @@ class Listener:
         """
         if self._closed:
             raise _closed()
-        if self._running is None:
-            self._running = asyncio.get_running_loop().create_task(self._run())
+        self.start()
         subscription = self._hub.subscribe(topic)
+        acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(acknowledged)
+        self._stirred.set()
         try:
             async with asyncio.timeout(self._patience_s):
-                await self._acknowledged(topic)
+                await acknowledged
         except TimeoutError as error:
             subscription.close()
             raise database_error(error, f"cannot listen to {topic!r}") from error
         except BaseException:
             subscription.close()
             raise
+        subscription.take()  # what woke until here was committed before (N2)
         return subscription
 
-    async def _acknowledged(self, topic: str) -> None:
-        channel = channel_of(self._schema, topic)
-        if self._connection is None or channel not in self._listening:
-            future = self._waiting.get(channel)
-            if future is None:
-                future = self._waiting[channel] = asyncio.get_running_loop().create_future()
-            self._stirred.set()
-            await asyncio.shield(future)
+    def start(self) -> None:
+        """Connect, if it has not yet begun to."""
+        if self._running is None:
+            self._running = asyncio.get_running_loop().create_task(self._run())
 
     def _notified(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
         if channel == self._beat_channel:
@@ -140,9 +141,8 @@ class Listener:
                     self._hub.wake_everybody()
                 before = True
                 backoff.reset()
-                self._acknowledge()
                 await self._guard(connection)
-            except (DatabaseError, *DRIVER_ERRORS) as error:
+            except _LOSSES as error:
                 _log.warning("the listening connection was lost, and is made again: %s", error or type(error).__name__)
             finally:
                 self._connection = None
@@ -157,21 +157,29 @@ class Listener:
         connection.add_termination_listener(self._terminated)
         with answered_within(connection, _SILENCE_S):
             await connection.add_listener(self._beat_channel, self._notified)
-        await self._listen(connection)
-        await self._beat(connection)
+        await self._attune(connection)
         self._connection = connection
 
-    def _acknowledge(self) -> None:
-        """Tell those who wait that it listens for them. From now on a loss of the connection is theirs too."""
-        for channel in self._listening.keys() & self._waiting.keys():
-            _settle(self._waiting.pop(channel))
+    async def _attune(self, connection: Any) -> None:
+        """Listen to what is wanted, and tell those who wait for it.
+
+        By the time the beat is heard, every notification committed before it has been heard too: what a subscription
+        then has not heard, was committed after it was asked for, or is of no concern to it.
+        """
+        waiting = tuple(self._waiting)
+        await self._forget_unwanted(connection)
+        await self._listen(connection)
+        await self._beat(connection)
+        for future in waiting:
+            _settle(future)
+        self._waiting = [future for future in self._waiting if not future.done()]
 
     def _terminated(self, _connection: Any) -> None:
         self._lost = True
         self._stirred.set()
 
     async def _guard(self, connection: Any) -> None:
-        """Listen to what is newly wanted, and see that the connection lives; raise once it does not."""
+        """Follow what is wanted, and see that the connection lives; raise once it does not."""
         loop = asyncio.get_running_loop()
         beat_at = loop.time() + BEAT_S
         while True:
@@ -181,12 +189,8 @@ class Listener:
             self._stirred.clear()
             if self._lost:
                 raise ConnectionResetError("the server closed it")
-            await self._listen(connection)
-            self._acknowledge()
-            if loop.time() >= beat_at:
-                await self._forget_unwanted(connection)
-                await self._beat(connection)
-                beat_at = loop.time() + BEAT_S
+            await self._attune(connection)
+            beat_at = loop.time() + BEAT_S
 
     async def _listen(self, connection: Any) -> None:
         for topic in self._hub.topics():
@@ -226,7 +230,7 @@ class Listener:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait((self._running,))
-        for future in self._waiting.values():
+        for future in self._waiting:
             _settle(future, _closed())
         self._waiting.clear()
 
@@ -254,35 +258,47 @@ def _closed() -> ClosedError:
 
 
 class Waker:
-    """Announces topics to other processes after the commits that woke them, many at once."""
+    """Announces topics to other processes after the commits that woke them, many at once.
 
-    def __init__(self, send: Callable[[list[str]], Awaitable[None]], start: Callable[[Any], object]) -> None:
+    Args:
+        send: announces topics.
+    """
+
+    def __init__(self, send: Callable[[list[str]], Awaitable[object]]) -> None:
         self._send = send
-        self._start = start
         self._topics: set[str] = set()
-        self._sending = False
+        self._stirred = asyncio.Event()
+        self._closing = False
+        self._running = asyncio.get_running_loop().create_task(self._run())
 
     def wake(self, topics: Iterable[str]) -> None:
         """Announce `topics` soon: at once if nothing is under way, else with all that gathers meanwhile."""
         self._topics.update(topics)
-        if not self._sending:
-            self._sending = True
-            self._start(self._run())
+        self._stirred.set()
 
     async def _run(self) -> None:
-        try:
-            while self._topics:
-                topics = list(self._topics)
-                self._topics.clear()
+        while self._topics or not self._closing:
+            await self._stirred.wait()
+            self._stirred.clear()
+            topics = list(self._topics)
+            self._topics.clear()
+            if topics:
                 try:
                     await self._send(topics)
                 except (DatabaseError, ClosedError) as error:
                     # A hint only: whoever missed it hears of its own lost connection, or looks again by itself.
                     _log.debug("%d topics could not be announced: %s", len(topics), error)
                 await asyncio.sleep(_GATHER_S)
-        finally:
-            self._sending = False
+
+    async def close(self) -> None:
+        """Announce what is left, and end."""
+        self._closing = True
+        self._stirred.set()
+        await asyncio.wait((self._running,), timeout=_LAST_SEND_S)
+        self._running.cancel()
+        await asyncio.wait((self._running,))
 
 
 _GATHER_S = 0.004
 """The shortest time between two announcements."""
+_LAST_SEND_S = 1.0

@@ -12,9 +12,9 @@ class LockPrimitives(Primitives):
 
     async def take_lock(self, name: str, owner: str, ttl: int) -> LockGrant | None:
         async def give_back(records: Any) -> None:
-            for token, expires_at, fresh in records:
+            for token, _, fresh in records:
                 if fresh:
-                    await self.release_lock(LockGrant(name, owner, token, expires_at))
+                    await self.run("give_back_lock", name, owner, token)
 
         records = await self.run("take_lock", name, owner, ttl, self.now_given(), orphaned=give_back)
         if not records:

@@ -23,6 +23,9 @@ class Primitives(Session):
         """One result for each of `rows`; at the commit the topics are woken.
 
         Args:
+            shared: the statement.
+            rows: its arguments, row by row.
+            topics: what is woken.
             orphaned: what to do with the results if they came about and the caller was cancelled.
         """
 
@@ -38,7 +41,10 @@ class Primitives(Session):
         """The records that the statement `name` returns; at the commit the topics are woken.
 
         Args:
+            name: the statement's.
+            *arguments: its arguments.
             writes: whether it may change anything.
+            topics: what is woken.
             orphaned: what to do with the records if they came about and the caller was cancelled.
         """
 

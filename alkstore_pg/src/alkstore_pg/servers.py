@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from typing import Any
 
 DSN_VARIABLE = "ALKSTORE_PG_DSN"
 """The environment variable that names a server to test on; its role must be able to create databases."""
@@ -72,7 +73,7 @@ class LocalServer:
         settings = ("listen_addresses=127.0.0.1", f"port={self.port}", f"unix_socket_directories={self._directory}")
         arguments = [word for setting in (*settings, *self._settings) for word in ("-c", setting)]
         with (self._directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603 - the server's own program
                 [str(self._binaries / "postgres"), "-D", str(self._data), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -124,7 +125,7 @@ class LocalServer:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def _run(self, command: str, *arguments: str) -> None:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603 - likewise
             [str(self._binaries / command), *arguments],
             capture_output=True,
             check=False,
@@ -171,7 +172,7 @@ def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer 
         yield dsn, None
         return
     with suppress(ImportError):
-        from testcontainers.postgres import PostgresContainer  # type: ignore[import-not-found]
+        from testcontainers.postgres import PostgresContainer  # optional
 
         container = _started(PostgresContainer)
         if container is not None:
@@ -188,10 +189,10 @@ def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer 
         server.remove()
 
 
-def _started(container: type) -> "object | None":
+def _started(container: Any) -> Any:
     try:
-        return container("postgres:18").start()  # type: ignore[no-any-return]
-    except Exception:
+        return container("postgres:18").start()
+    except Exception:  # no engine answers, and there are many ways not to
         return None
 
 

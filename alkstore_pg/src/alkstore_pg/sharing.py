@@ -3,8 +3,8 @@
 A round trip and a commit cost far more than a row does, so writes of one kind that are in flight together travel as one
 statement: while one is at the server, the next gathers rows. No caller waits for more callers to come.
 
-Such a statement runs in a task of the engine, not in a caller's: a cancelled caller leaves the others and the connection
-alone. A caller that finds nobody else there, and a connection at hand, is spared the task.
+Such a statement runs in a task of the engine, not in a caller's: a cancelled caller leaves the others and the
+connection alone. A caller that finds nobody else there, and a connection at hand, is spared the task.
 """
 
 import asyncio
@@ -171,16 +171,17 @@ class Dispatcher:
 
     async def _run(self, name: str, arguments: Row, writes: bool, topics: tuple[str, ...]) -> Records:
         try:
-            records = await self._run_once(name, arguments, writes)
+            records = await self.run_here(name, arguments, writes=writes)
         except DatabaseError as error:
             if writes or error.__cause__ is None or not is_loss(error.__cause__):
                 raise
-            records = await self._run_once(name, arguments, writes)  # the connection had died unnoticed
+            records = await self.run_here(name, arguments, writes=writes)  # the connection had died unnoticed
         if topics:
             self._woken(topics)
         return records
 
-    async def _run_once(self, name: str, arguments: Row, writes: bool) -> Records:
+    async def run_here(self, name: str, arguments: Row, *, writes: bool) -> Records:
+        """The records that statement `name` returns, without a task of its own: for one that is not cancelled."""
         connection = await self._connections.acquire()
         try:
             return await self._fetch(connection, name, arguments, writes)

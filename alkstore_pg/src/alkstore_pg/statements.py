@@ -29,7 +29,7 @@ def in_schema(sql: str, schema: str) -> str:
 def statements(schema: str) -> Mapping[str, str]:
     """Every named statement, by name, for the tables of `schema`."""
     found: dict[str, str] = {}
-    for file in sorted(files(__package__).joinpath("sql").iterdir(), key=lambda entry: entry.name):
+    for file in sorted(files("alkstore_pg").joinpath("sql").iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".sql"):
             parts = _NAME.split(file.read_text("utf-8"))[1:]
             for name, body in zip(parts[::2], parts[1::2], strict=True):
@@ -40,5 +40,5 @@ def statements(schema: str) -> Mapping[str, str]:
 
 def scripts(folder: str, schema: str) -> list[tuple[str, str]]:
     """The (name, SQL) of every script in a folder of `sql/`, in the order of their names."""
-    entries = sorted(files(__package__).joinpath("sql", folder).iterdir(), key=lambda entry: entry.name)
+    entries = sorted(files("alkstore_pg").joinpath("sql", folder).iterdir(), key=lambda entry: entry.name)
     return [(entry.name, in_schema(entry.read_text("utf-8"), schema)) for entry in entries]

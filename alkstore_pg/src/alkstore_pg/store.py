@@ -22,7 +22,7 @@ class PgStore(Store):
     @classmethod
     def open(
         cls,
-        dsn_or_pool: "str | asyncpg.Pool[Any]",
+        dsn_or_pool: "str | asyncpg.Pool",
         *,
         schema: str = DEFAULT_SCHEMA,
         listen_dsn: str | None = None,

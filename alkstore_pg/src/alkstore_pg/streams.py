@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 from alkstore_core.values import StreamEvent
@@ -23,7 +22,6 @@ def sorted_ids(rows: Sequence[Row], records: Records) -> list[Any]:
 _APPEND = Shared("append_events", sorted_ids)
 
 
-@lru_cache(maxsize=4096)
 def stream_hash(schema: str, stream: str) -> int:
     """The signed 24 bits that stand for a stream in the keys of its publishers' locks."""
     return int.from_bytes(hashlib.blake2b(f"{schema}\0{stream}".encode(), digest_size=3).digest(), signed=True)

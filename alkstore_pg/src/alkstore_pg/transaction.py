@@ -27,8 +27,8 @@ from alkstore_pg.tasks import Tasks
 class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, SchedulerPrimitives, EngineTransaction):
     """What both kinds do: one statement at a time on one connection.
 
-    A statement that has begun is seen through, although its caller is cancelled: cut short on the server, it would take the
-    whole transaction with it (T13).
+    A statement that has begun is seen through, although its caller is cancelled: cut short on the server, it would take
+    the whole transaction with it (T13).
     """
 
     def __init__(self, schema: str, now: Callable[[], int | None]) -> None:
@@ -76,6 +76,7 @@ class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Schedul
         return records
 
     # not on a transaction (T7)
+    # ruff: noqa: ARG002 - refused whatever the arguments are
 
     async def claim_jobs(self, queue: str, worker_id: str, limit: int) -> list[Claim]:
         raise _not_on_a_transaction("a claim")
@@ -215,9 +216,9 @@ class PgTransaction(InTransaction):
 def forget_transaction(connection: Connection) -> None:
     """Tell asyncpg that the transaction it began has ended.
 
-    Its own ``commit()`` does not tell when the server answers COMMIT with a rollback, so the engine sends COMMIT itself.
+    Its own ``commit()`` does not tell when the server answers COMMIT with a rollback, so the engine sends it itself.
     """
-    raw = getattr(connection, "_con", connection)
+    raw: Any = getattr(connection, "_con", connection)
     raw._top_xact = None  # noqa: SLF001 - see above; a test holds asyncpg to it
 
 

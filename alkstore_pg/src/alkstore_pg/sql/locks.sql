@@ -8,6 +8,10 @@ UPDATE {schema}.locks SET expires_at = {schema}.saturating_add({schema}.second_o
 WHERE name = $1 AND owner = $2 AND token = $3 AND expires_at > {schema}.second_of($5)
 RETURNING expires_at;
 
+-- name: give_back_lock
+-- End a holding whose caller never heard of it, unless its owner has asked again meanwhile.
+DELETE FROM {schema}.locks WHERE name = $1 AND owner = $2 AND token = $3 AND asked = 1;
+
 -- name: release_lock
 -- End a holding that still lasts (L3).
 DELETE FROM {schema}.locks

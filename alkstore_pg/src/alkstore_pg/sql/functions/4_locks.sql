@@ -15,6 +15,7 @@ BEGIN
         RETURN QUERY UPDATE {schema}.locks l SET
             owner = by_owner,
             token = nextval('{schema}.lock_tokens'),
+            asked = 1,
             expires_at = {schema}.saturating_add(at_second, ttl)
         WHERE l.name = lock_name AND l.expires_at <= at_second
         RETURNING l.token, l.expires_at, true;
@@ -23,8 +24,10 @@ BEGIN
         END IF;
         SELECT * INTO held FROM {schema}.locks l WHERE l.name = lock_name;
     END IF;
-    IF held.owner = by_owner AND held.expires_at > at_second THEN
-        RETURN QUERY SELECT held.token, held.expires_at, false;
+    IF held.owner = by_owner THEN
+        RETURN QUERY UPDATE {schema}.locks l SET asked = l.asked + 1
+        WHERE l.name = lock_name AND l.owner = by_owner AND l.expires_at > at_second
+        RETURNING l.token, l.expires_at, false;
     END IF;
 END
 $$;

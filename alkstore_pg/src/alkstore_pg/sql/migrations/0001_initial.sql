@@ -76,11 +76,14 @@ CREATE TABLE {schema}.offsets (
 
 CREATE SEQUENCE {schema}.lock_tokens AS bigint CACHE 1;
 
+-- asked: how often its owner was given this holding (L2). What a cancelled caller got is taken back only if it was the
+-- first to ask and nobody has since.
 CREATE TABLE {schema}.locks (
     name text COLLATE "C" PRIMARY KEY,
     owner text COLLATE "C" NOT NULL,
     token bigint NOT NULL,
-    expires_at bigint NOT NULL
+    expires_at bigint NOT NULL,
+    asked bigint NOT NULL DEFAULT 1
 ) WITH (fillfactor = 50);
 
 CREATE TABLE {schema}.schedules (
