@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import os
 import threading
+import weakref
 
 from alkstore_contract_suite.mutation import mutant
 from alkstore_core import EventReceiver, Job, Queue, StopToken, Store, Stream, StreamEvent, WakeReceiver
@@ -250,11 +251,8 @@ def leaves_a_file_open(patch):
 
     async def open_engine(self):
         await right(self)
-        kept.append(os.open(__file__, os.O_RDONLY))
-        if len(kept) > 3:
-            os.close(kept.pop(0))
+        weakref.finalize(self._loop, os.close, os.open(__file__, os.O_RDONLY))  # until the leg's loop is gone
 
-    kept = []
     patch.setattr(MemEngine, "open", open_engine)
 
 
