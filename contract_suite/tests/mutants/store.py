@@ -245,7 +245,7 @@ def leaves_a_thread_running(patch):
     patch.setattr(MemEngine, "open", open_engine)
 
 
-@mutant(kills=_LEAKY)
+@mutant(kills=["store/close_leaves_nothing_running", "store/cancelled_open_leaves_nothing"])
 def leaves_a_file_open(patch):
     right = MemEngine.open
 
