@@ -190,7 +190,7 @@ class JobHandle:
 
     @property
     def lapses_at(self) -> int:
-        """The unix second from which the claim is not live any more, as of the last successful `heartbeat`."""
+        """The unix second until which the claim surely lasts, as of the last successful `heartbeat`."""
         if self._lapses_at is not None:
             return self._lapses_at
         return self.claim.job.claim_expires_at or 0
@@ -234,9 +234,11 @@ class JobHandle:
         0 or less gives it up. False if the claim is not live any more.
         """
         seconds = int64("extend", extend)
-        landed = await self._session().extend_claim(self.claim, seconds)
+        session = self._session()
+        before = self._store.engine.now()  # the answer may come late, and the claim lapses no later for that
+        landed = await session.extend_claim(self.claim, seconds)
         if landed:
-            self._lapses_at = saturating_add(self._store.engine.now(), seconds)
+            self._lapses_at = saturating_add(before, seconds)
         return landed
 
     async def release(self) -> bool:
