@@ -5,6 +5,7 @@ import json
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
@@ -68,9 +69,7 @@ class RunningChild:
         Returns:
             The values of what it had reached and nobody had asked for.
         """
-        if self._process.returncode is None:
-            self._process.send_signal(signal.SIGKILL)
-        await self._process.wait()
+        await self._end(signal.SIGKILL)
         stdout = self._process.stdout
         assert stdout is not None
         whole = (await stdout.read()).split(b"\n")[:-1]  # it may have died in the middle of a line
@@ -88,7 +87,12 @@ class RunningChild:
 
     async def abort(self) -> None:
         """End it with SIGABRT, on which it writes its stacks to stderr."""
-        self._process.send_signal(signal.SIGABRT)
+        await self._end(signal.SIGABRT)
+
+    async def _end(self, how: signal.Signals) -> None:
+        if self.is_running:
+            with suppress(ProcessLookupError):  # it has ended by itself, and that was not noticed yet
+                self._process.send_signal(how)
         await self._process.wait()
 
     async def _order(self, order: dict[str, object]) -> None:

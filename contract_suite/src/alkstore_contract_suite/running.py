@@ -2,7 +2,9 @@
 
 import asyncio
 import functools
+import gc
 import platform
+import warnings
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -103,6 +105,12 @@ class ContractRun:
                 reasons = "; ".join(f"{need}: {self.engine.harness.unsupported[need]}" for need in missing)
                 item.add_marker(pytest.mark.skip(f"not applicable: {reasons}"))
 
+    def pytest_collection_finish(self) -> None:
+        """Let the collection of garbage after each leg look only at what came since."""
+        if not gc.get_freeze_count():
+            gc.freeze()
+            self._service.callback(gc.unfreeze)
+
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Legs that cannot be read are not merely legs that did not run."""
         if report.failed:
@@ -143,9 +151,8 @@ class ContractRun:
             reason=_reason(report),
         )
         variants = self._variants.setdefault(leg_id, {})
-        before = variants.get(name)
-        if before is None or Outcome.worst([before.outcome, outcome]) is not before.outcome:
-            variants[name] = variant
+        if name not in variants or variants[name].outcome is Outcome.PASSED:
+            variants[name] = variant  # the first phase that goes wrong stands, and not what it leaves to the next
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -249,7 +256,9 @@ def run_legs(
     ]
     arguments += ["-k", keyword] if keyword else []
     arguments += ["-s", *_WITHOUT_OUTPUT] if quiet else ["-q", "-rfE"]
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        # What a leg that failed has left behind is collected when pytest ends, too late to be an error of anything.
+        warnings.simplefilter("default")
         # Whatever other plugins are installed here, a run is the same everywhere.
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         patch.delenv("PYTEST_ADDOPTS", raising=False)

@@ -1,6 +1,7 @@
 """The fixtures of legs."""
 
 import asyncio
+import gc
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -49,6 +50,7 @@ async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
         yield harness
         async with asyncio.timeout(run.leg_timeout_s):
             await harness.stop()
+    gc.collect()  # whatever warns that it was left open does it now, and not during another leg
 
 
 @pytest_asyncio.fixture(loop_scope="function")
