@@ -159,7 +159,7 @@ class JobHandle:
     """One claim of one job: settle it with exactly one of `ack`, `retry`, `fail` or `release`.
 
     Each returns False, and changes nothing, once the claim is not live any more: its deadline has passed, it was
-    settled, or the job was cancelled, expired or claimed by somebody else (Q5).
+    settled, or the job was cancelled, swept away or claimed by somebody else (Q5).
     """
 
     __slots__ = ("_lapses_at", "_settled", "_store", "claim")

@@ -2,7 +2,7 @@
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
@@ -36,7 +36,7 @@ class Store:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         """The engine below; for core's own parts and for engine authors."""
-        self.draw = default_draw
+        self.draw: Callable[[int, int], int] = default_draw
         """The random source of retry delays: gives a whole number between its two arguments, both included."""
         self._session: Session | None = None
         self.home = Home()
