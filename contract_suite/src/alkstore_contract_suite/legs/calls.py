@@ -2,6 +2,8 @@
 
 import gc
 import warnings
+import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any
@@ -169,3 +171,14 @@ def collect_quietly() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         gc.collect()
+
+
+def kinds_of_objects() -> Counter[str]:
+    """How many objects there are of each type, but for weak references, which drivers clear in their own time."""
+    collect_quietly()
+    return Counter(type(thing).__name__ for thing in gc.get_objects() if not isinstance(thing, weakref.ref))
+
+
+def grown_since(before: Counter[str], *, by_more_than: int) -> dict[str, int]:
+    """The types of which there are that many more now, each with how many."""
+    return {kind: count for kind, count in (kinds_of_objects() - before).items() if count > by_more_than}

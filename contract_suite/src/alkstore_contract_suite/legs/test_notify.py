@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import gc
 import threading
 from random import Random
 
@@ -12,7 +11,7 @@ from alkstore_core.errors import ClosedError
 
 from alkstore_contract_suite.harness import Harness
 from alkstore_contract_suite.leg import leg
-from alkstore_contract_suite.legs.calls import collect_quietly
+from alkstore_contract_suite.legs.calls import collect_quietly, grown_since, kinds_of_objects
 from alkstore_contract_suite.proofs import caught_up, heard_nothing
 
 
@@ -317,13 +316,11 @@ async def test_waits_in_vain_leave_nothing_behind(store: Store) -> None:
                         await receiver.recv()
 
         await wait_in_vain(10)
-        collect_quietly()
-        tasks, threads, objects = asyncio.all_tasks(), threading.active_count(), len(gc.get_objects())
-        await wait_in_vain(3000)
-        gc.collect()
+        tasks, threads, kinds = asyncio.all_tasks(), threading.active_count(), kinds_of_objects()
+        await wait_in_vain(2000)
         assert asyncio.all_tasks() == tasks
         assert threading.active_count() <= threads
-        assert len(gc.get_objects()) < objects + 500
+        assert grown_since(kinds, by_more_than=200) == {}
         await store.notify("orders")
         assert await receiver.recv() == Wake("orders")
 
@@ -342,11 +339,9 @@ async def test_unread_wakes_coalesce(store: Store, second_store: Store) -> None:
             await caught_up(store)
 
         await flood(50)
-        collect_quietly()
-        objects = len(gc.get_objects())
+        kinds = kinds_of_objects()
         await flood(1000)
-        gc.collect()
-        assert len(gc.get_objects()) < objects + 500
+        assert grown_since(kinds, by_more_than=200) == {}
         held = 0
         while await idle.try_recv() is not None:
             held += 1
@@ -381,12 +376,11 @@ async def test_dropped_listeners_leave_nothing_behind(store: Store) -> None:
 
     async with store.listen("orders") as receiver:
         await come_and_go(20)
-        tasks, threads, objects = asyncio.all_tasks(), threading.active_count(), len(gc.get_objects())
+        tasks, threads, kinds = asyncio.all_tasks(), threading.active_count(), kinds_of_objects()
         await come_and_go(300)
-        gc.collect()
         assert asyncio.all_tasks() == tasks
         assert threading.active_count() <= threads
-        assert len(gc.get_objects()) < objects + 500
+        assert grown_since(kinds, by_more_than=200) == {}
         await store.notify("orders")
         assert await receiver.recv() == Wake("orders")
 

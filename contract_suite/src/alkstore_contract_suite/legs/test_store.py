@@ -1,13 +1,10 @@
 """The store: what it offers, how it is opened and closed, and where it may be used (contract sections 0 and 1)."""
 
 import asyncio
-import gc
 import inspect
 import os
 import threading
 import warnings
-import weakref
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -40,7 +37,15 @@ from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError,
 
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
 from alkstore_contract_suite.leg import leg
-from alkstore_contract_suite.legs.calls import CALLS, TX_CALLS, Call, Subjects, collect_quietly, subjects_of
+from alkstore_contract_suite.legs.calls import (
+    CALLS,
+    TX_CALLS,
+    Call,
+    Subjects,
+    grown_since,
+    kinds_of_objects,
+    subjects_of,
+)
 from alkstore_contract_suite.proofs import caught_up, heard_nothing
 
 # what it offers
@@ -372,12 +377,6 @@ async def test_cancelled_close_is_seen_through(harness: Harness) -> None:
         assert await subjects.receiver.recv() is None
         with pytest.raises(ClosedError):
             await subjects.queue.enqueue(1)
-
-
-def _kinds_of_objects() -> Counter[str]:
-    """How many objects there are of each type, but for weak references, which drivers clear in their own time."""
-    collect_quietly()
-    return Counter(type(thing).__name__ for thing in gc.get_objects() if not isinstance(thing, weakref.ref))
 
 
 def _open_files() -> int:
@@ -908,9 +907,9 @@ async def test_cancelled_listening_leaves_nothing(harness: Harness) -> None:
                     await receiver.close()
 
         await listen_in_vain(20)
-        kinds = _kinds_of_objects()
+        kinds = kinds_of_objects()
         await listen_in_vain(160)
-        assert {kind: count for kind, count in (_kinds_of_objects() - kinds).items() if count > 30} == {}
+        assert grown_since(kinds, by_more_than=30) == {}
         async with store.listen("channel") as receiver:
             await store.notify("channel")
             assert await receiver.recv() == Wake("channel")
