@@ -16,7 +16,7 @@ from alkstore_pg.queues import QueuePrimitives
 from alkstore_pg.scheduler import SchedulerPrimitives
 from alkstore_pg.sharing import Dispatcher, Records, Row, Shared
 from alkstore_pg.streams import StreamPrimitives
-from alkstore_pg.tasks import Tasks
+from alkstore_pg.tasks import Tasks, linger
 
 _GIVE_BACK_TRIES = 8
 _FIRST_LOOK_S = 0.005
@@ -66,7 +66,9 @@ class AutocommitSession(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Loc
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             if orphaned is not None:
-                self._tasks.start(self._look_after(running, orphaned))
+                await linger(self._tasks.start(self._look_after(running, orphaned)))
+            elif writes:
+                await linger(running)
             raise
         except CommitUnknownError:
             if orphaned is not None:

@@ -143,6 +143,11 @@ class Connections:
         self._taken_back(connection)
         self._give_to_pool(connection)
 
+    def give_up(self, connection: Connection) -> "asyncio.Task[None]":
+        """Take `connection` back in the middle of a statement; the task ends once the server has let go of it too."""
+        self._taken_back(connection)
+        return self._give_to_pool(connection)
+
     def refresh(self) -> None:
         """The network failed: no connection that is idle now is used again."""
         while self._kept:
@@ -160,8 +165,8 @@ class Connections:
         if self._kept or self._out:
             self._returning = asyncio.get_running_loop().call_later(_KEPT_S, self._return_unused)
 
-    def _give_to_pool(self, connection: Connection) -> None:
-        self._tasks.start(self._returned(connection))
+    def _give_to_pool(self, connection: Connection) -> "asyncio.Task[None]":
+        return self._tasks.start(self._returned(connection))
 
     async def _returned(self, connection: Connection) -> None:
         try:

@@ -245,9 +245,10 @@ class PgHarness(Harness):
     async def sever(self) -> None:
         connection = await asyncpg.connect(self._server_dsn)
         try:
-            await connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", self._database
-            )
+            others = "FROM pg_stat_activity WHERE datname = $1"
+            await connection.execute(f"SELECT pg_terminate_backend(pid) {others}", self._database)
+            while await connection.fetchval(f"SELECT count(*) {others}", self._database):
+                pass
         finally:
             await connection.close()
 

@@ -18,7 +18,7 @@ from alkstore_core.errors import ClosedError, CommitUnknownError, DatabaseError
 from alkstore_pg.connections import Connection, Connections, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
 from alkstore_pg.patience import answered_within
-from alkstore_pg.tasks import Tasks
+from alkstore_pg.tasks import Tasks, linger
 
 Row: TypeAlias = tuple[Any, ...]
 Records: TypeAlias = list[Any]
@@ -55,6 +55,8 @@ class _Request:
     rows: Sequence[Row]
     topics: tuple[str, ...]
     future: "asyncio.Future[list[Any]]"
+    ended: "asyncio.Future[None] | None" = None
+    """Once it has begun: done when its outcome is decided, whoever still waits."""
 
 
 class _Line:
@@ -132,7 +134,12 @@ class Dispatcher:
         request = _Request(rows, topics, asyncio.get_running_loop().create_future())
         line.waiting.append(request)
         self._attend(line)
-        return await request.future
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            if request.ended is not None:
+                await linger(request.ended)
+            raise
 
     def _attend(self, line: _Line) -> None:
         if line.waiting and not line.running:
@@ -146,13 +153,17 @@ class Dispatcher:
         try:
             records = await self._fetch(connection, *line.shared.call(rows, self._now()), True)
         except asyncio.CancelledError:
-            # How far it came, only the connection could tell, and it is not worth the wait.
-            self._connections.discard(connection)
-            self._woken(topics)
+            await linger(self._connections.give_up(connection))
+            if topics:
+                self._woken(topics)  # perhaps it was done
             raise
+        except BaseException:
+            self._connections.release(connection)
+            raise
+        else:
+            self._connections.release(connection)
         finally:
             line.running = False
-            self._connections.release(connection)
             self._attend(line)
         if topics:
             self._woken(topics)
@@ -209,6 +220,17 @@ class Dispatcher:
                 self._connections.release(connection)
 
     async def _execute(self, connection: Connection, shared: Shared, requests: list[_Request]) -> None:
+        loop = asyncio.get_running_loop()
+        for request in requests:
+            request.ended = loop.create_future()
+        try:
+            await self._execute_together(connection, shared, requests)
+        finally:
+            for request in requests:
+                if request.ended is not None:
+                    request.ended.set_result(None)
+
+    async def _execute_together(self, connection: Connection, shared: Shared, requests: list[_Request]) -> None:
         rows = requests[0].rows if len(requests) == 1 else [row for request in requests for row in request.rows]
         try:
             records = await self._fetch(connection, *shared.call(rows, self._now()), True)
@@ -220,7 +242,7 @@ class Dispatcher:
                 # One of them spoilt it for all, and nothing happened: each by itself.
                 for request in requests:
                     if not request.future.done():
-                        await self._execute(connection, shared, [request])
+                        await self._execute_together(connection, shared, [request])
             return
         results = shared.results(rows, records)
         topics = {topic for request in requests for topic in request.topics}

@@ -4,7 +4,27 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import anyio
+
 T = TypeVar("T")
+
+_LINGER_S = 1.0
+"""How long a cancelled caller waits for the outcome of what it began: many round trips, and few where there is none."""
+
+
+async def linger(future: "asyncio.Future[Any]") -> None:
+    """Wait for the end of `future`, though cancelled, for a moment: then what it does is decided (T13).
+
+    Where the server does not answer, its end comes later, in the engine's own task.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _LINGER_S
+    with anyio.CancelScope(shield=True):
+        while not future.done() and (left := until - loop.time()) > 0:
+            try:
+                await asyncio.wait((future,), timeout=left)
+            except asyncio.CancelledError:
+                continue
 
 
 class Tasks:
