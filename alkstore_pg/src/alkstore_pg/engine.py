@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 
 from alkstore_core.cancellation import see_through
 from alkstore_core.clock import Clock
@@ -132,7 +133,13 @@ class PgEngine(Engine):
         if not self._opened:
             return
         self._opened = False
+        with suppress(RuntimeError):  # the loop is closed, and everything that ran on it has ended
+            self.hub.home.loop.call_soon_threadsafe(self._drop)
+
+    def _drop(self) -> None:
+        self.hub.close()
         self.listener.forget()
+        self._waker.forget()
         self._connections.forget()
 
     def autocommit(self) -> Session:

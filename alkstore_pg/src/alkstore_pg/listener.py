@@ -235,12 +235,10 @@ class Listener:
         self._waiting.clear()
 
     def forget(self) -> None:
-        """End it without waiting, from any thread."""
+        """End it without waiting."""
         self._closed = True
-        connection = self._connection
-        if connection is not None:
-            with suppress(*DRIVER_ERRORS, RuntimeError):
-                connection.terminate()
+        if self._running is not None:
+            self._running.cancel()
 
 
 def _settle(future: "asyncio.Future[None]", error: ClosedError | None = None) -> None:
@@ -297,6 +295,10 @@ class Waker:
         await asyncio.wait((self._running,), timeout=_LAST_SEND_S)
         self._running.cancel()
         await asyncio.wait((self._running,))
+
+    def forget(self) -> None:
+        """End without waiting."""
+        self._running.cancel()
 
 
 _GATHER_S = 0.004

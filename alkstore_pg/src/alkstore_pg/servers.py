@@ -172,7 +172,7 @@ def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer 
         yield dsn, None
         return
     with suppress(ImportError):
-        from testcontainers.postgres import PostgresContainer  # optional
+        from testcontainers.postgres import PostgresContainer  # pyright: ignore[reportMissingImports]  # optional
 
         container = _started(PostgresContainer)
         if container is not None:
