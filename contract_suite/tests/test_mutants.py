@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from alkstore_contract_suite.catalogue import locked_legs
 from alkstore_contract_suite.engines import find_engine
+from alkstore_contract_suite.ledger import LEG_TIMEOUT_S
 from alkstore_contract_suite.mutation import MUTANTS, Mutant
 from alkstore_contract_suite.report import LegResult, Outcome
-from alkstore_contract_suite.running import LEG_TIMEOUT_S, run_legs
+from alkstore_contract_suite.running import run_legs
 
 HANG_S, HANG_WITH_CHILDREN_S = 0.5, 5.0
 """How long a leg gets on a mutant on which it hangs; longer where child processes have to start first."""

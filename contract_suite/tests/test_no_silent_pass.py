@@ -257,6 +257,20 @@ def test_a_leg_that_is_not_locked(paper):
     assert run().faults == ("1 legs are not in legs.lock: paper/takes", "filtered run: 3 of 4 legs")
 
 
+def test_a_variant_that_was_filtered_out(paper):
+    """A leg of which one variant was deselected has not run, though the others passed."""
+    file = paper / "test_paper.py"
+    file.write_text(
+        "import pytest\n"
+        + file.read_text()
+        .replace('@leg(rules="Q1", since', "@pytest.mark.parametrize('n', ['one', 'two'])\n@leg(rules=\"Q1\", since")
+        .replace("test_claims(store)", "test_claims(store, n)")
+    )
+    report = run(keyword="not two")
+    assert report.faults == ("filtered run: 2 of 3 legs",)
+    assert outcomes(report)["paper/claims"] is Outcome.NOT_RUN
+
+
 def test_a_leg_with_a_failing_variant(paper):
     """A leg is as bad as the worst of its variants, each of which is reported."""
     file = paper / "test_paper.py"

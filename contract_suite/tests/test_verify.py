@@ -87,7 +87,7 @@ def test_an_outcome_that_was_improved():
     """A leg that is said to be better than its variants is refused."""
     values = content(keyword="claims")
     values["legs"][1]["outcome"] = "passed"
-    assert "paper/enqueues is said to be passed, and its variants are none" in check_report(resealed(values))
+    assert "paper/enqueues is said to be passed, and its variants are not_run" in check_report(resealed(values))
 
 
 def test_an_excuse_that_was_made_up():

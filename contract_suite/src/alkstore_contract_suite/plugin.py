@@ -18,7 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
     name: str | None = config.getoption("engine")
     if name is not None:
         from alkstore_contract_suite.engines import UnknownEngineError, find_engine
-        from alkstore_contract_suite.running import ContractRun
+        from alkstore_contract_suite.ledger import ContractRun
 
         try:
             engine = find_engine(name)

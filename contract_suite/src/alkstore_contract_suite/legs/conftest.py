@@ -14,7 +14,7 @@ from alkstore_core.testing import ManualClock
 from alkstore_contract_suite.children import Children
 from alkstore_contract_suite.engines import EngineUnderTest, installed
 from alkstore_contract_suite.harness import Harness, Witness
-from alkstore_contract_suite.running import FAILED, RUN
+from alkstore_contract_suite.ledger import FAILED, RUN
 
 
 def pytest_pycollect_makemodule(parent: pytest.Collector) -> None:
