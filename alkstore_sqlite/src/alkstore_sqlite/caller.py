@@ -28,15 +28,13 @@ _ENDS = re.compile(
 class CallerCursor(sqlite3.Cursor):
     """A cursor whose first statement begins the transaction."""
 
-    connection: "CallerConnection"
-
     def execute(self, sql: str, parameters: Any = (), /) -> "CallerCursor":
-        self.connection.enter(sql)
+        _enter(self, sql)
         super().execute(sql, parameters)
         return self
 
     def executemany(self, sql: str, parameters: Any, /) -> "CallerCursor":
-        self.connection.enter(sql)
+        _enter(self, sql)
         super().executemany(sql, parameters)
         return self
 
@@ -44,6 +42,12 @@ class CallerCursor(sqlite3.Cursor):
         raise sqlite3.ProgrammingError(
             "executescript would commit the transaction before it runs: execute the statements one by one"
         )
+
+
+def _enter(cursor: CallerCursor, sql: str) -> None:
+    connection = cursor.connection
+    assert isinstance(connection, CallerConnection)
+    connection.enter(sql)
 
 
 class CallerConnection(sqlite3.Connection):

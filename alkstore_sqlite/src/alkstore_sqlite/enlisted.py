@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from alkstore_sqlite.engine import SqliteEngine
 
 
-def refuse_unjoinable(connection: object) -> None:
+def refuse_unjoinable(connection: Any) -> None:
     """Check that `connection` is one that can be joined and has a transaction open, without any SQL.
 
     Raises:

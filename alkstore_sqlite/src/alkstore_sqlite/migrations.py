@@ -22,7 +22,7 @@ def known_migrations() -> tuple[Migration, ...]:
     """The migrations of this package, in order: the numbered files of `sql/`."""
     found = sorted(
         (Migration(int(match[1]), file.read_text("utf-8")))
-        for file in files(__package__).joinpath("sql").iterdir()
+        for file in files("alkstore_sqlite").joinpath("sql").iterdir()
         if (match := _FILE.fullmatch(file.name))
     )
     return tuple(found)

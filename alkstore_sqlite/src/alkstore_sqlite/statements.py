@@ -15,7 +15,7 @@ class Statements:
     """The statements of one file, as attributes."""
 
     def __init__(self, mechanism: str) -> None:
-        text = files(__package__).joinpath("sql", f"{mechanism}.sql").read_text("utf-8")
+        text = files("alkstore_sqlite").joinpath("sql", f"{mechanism}.sql").read_text("utf-8")
         parts = _NAME.split(text)[1:]
         # Comments go: the driver tells what a statement is by its first word.
         self.all = MappingProxyType(

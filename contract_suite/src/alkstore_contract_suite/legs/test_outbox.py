@@ -101,15 +101,15 @@ async def test_delivery_options(store: Store, clock: ManualClock, form: str) -> 
     """A delivery is stamped with 60 s, 5 attempts, a base of 5 s and no retention, and takes an enqueue's options."""
 
     async def enqueued(priority: int = 0, max_attempts: int | None = None, delay: int | None = None) -> Job:
-        async with store.transaction() as tx:
-            if form == "outbox_enqueue":
-                job_id = await tx.outbox_enqueue(
-                    "mail", "hi", priority=priority, max_attempts=max_attempts, delay=delay, expires=90
-                )
         if form == "enqueue":
             job_id = await store.outbox("mail").enqueue(
                 "hi", priority=priority, max_attempts=max_attempts, delay=delay, expires=90
             )
+        else:
+            async with store.transaction() as tx:
+                job_id = await tx.outbox_enqueue(
+                    "mail", "hi", priority=priority, max_attempts=max_attempts, delay=delay, expires=90
+                )
         return await _job(store, job_id)
 
     now = clock.now()
