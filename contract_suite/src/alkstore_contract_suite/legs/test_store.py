@@ -6,7 +6,7 @@ import os
 import threading
 import warnings
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -757,13 +757,12 @@ async def test_cancelled_begin_leaves_no_transaction(harness: Harness, store: St
     turns = await _turns_of(begin_and_roll_back())
     async with harness.open(patience_s=2.0) as other:
         for number in range(60):
-            beginning = [store.begin_tx() for _ in range(1 + number % 2)]
-            outcomes = await asyncio.gather(
-                *(_cancelled_after(draw.randrange(turns + 2), opening) for opening in beginning[:1])
-            )
-            for outcome in outcomes:
-                if outcome is not _CANCELLED:
-                    await outcome.rollback()
+            async with AsyncExitStack() as until_cancelled:
+                if number % 2:
+                    await until_cancelled.enter_async_context(other.begin_tx())
+                tx = await _cancelled_after(draw.randrange(turns + 2), store.begin_tx())
+                if tx is not _CANCELLED:
+                    await tx.rollback()
             await other.queue("after").enqueue(number)
             await store.queue("after").enqueue(number)
     assert await witness.jobs("after") == JobCounts(pending=120)
