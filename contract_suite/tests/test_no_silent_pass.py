@@ -122,6 +122,16 @@ def test_a_place_that_cannot_be_removed():
     assert run(Harness).faults == ("2 error: paper/claims, paper/enqueues",)
 
 
+def test_a_run_that_is_interrupted():
+    """A run that somebody stops in the middle says so."""
+
+    class Harness(MemHarness):
+        def __init__(self, directory):  # noqa: ARG002
+            raise KeyboardInterrupt
+
+    assert run(Harness).faults == ("the run was interrupted", "no leg was run")
+
+
 def test_a_skip_is_no_pass():
     """A leg that skips itself keeps the engine from being conformant."""
 

@@ -161,6 +161,10 @@ class ContractRun:
         if name not in variants or variants[name].outcome is Outcome.PASSED:
             variants[name] = variant  # the first phase that goes wrong stands, and not what it leaves to the next
 
+    def pytest_keyboard_interrupt(self) -> None:
+        """What was not run because somebody stopped it was not merely filtered."""
+        self._aborted = self._aborted or "the run was interrupted"
+
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Stop what the engine runs on; whatever is not conformant ends as a failure."""
