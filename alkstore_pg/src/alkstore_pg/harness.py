@@ -245,9 +245,13 @@ class PgHarness(Harness):
     async def sever(self) -> None:
         connection = await asyncpg.connect(self._server_dsn)
         try:
-            others = "FROM pg_stat_activity WHERE datname = $1"
-            await connection.execute(f"SELECT pg_terminate_backend(pid) {others}", self._database)
-            while await connection.fetchval(f"SELECT count(*) {others}", self._database):
+            backends = [
+                record["pid"]
+                for record in await connection.fetch(
+                    "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", self._database
+                )
+            ]
+            while await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ($1)", backends):
                 pass
         finally:
             await connection.close()

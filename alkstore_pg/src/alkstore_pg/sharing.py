@@ -62,12 +62,13 @@ class _Request:
 class _Line:
     """The requests that wait for one shared statement."""
 
-    __slots__ = ("running", "shared", "waiting")
+    __slots__ = ("running", "shared", "task", "waiting")
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared
         self.waiting: deque[_Request] = deque()
         self.running = False
+        self.task: asyncio.Task[None] | None = None
 
     def take(self) -> list[_Request]:
         """The requests for the next statement; those whose callers are gone are dropped."""
@@ -137,14 +138,17 @@ class Dispatcher:
         try:
             return await request.future
         except asyncio.CancelledError:
+            # Either its outcome is decided then, or nobody runs any more for what it did not begin.
             if request.ended is not None:
                 await linger(request.ended)
+            elif line.task is not None and all(other.future.done() for other in line.waiting):
+                await linger(line.task)
             raise
 
     def _attend(self, line: _Line) -> None:
         if line.waiting and not line.running:
             line.running = True
-            self._tasks.start(self._serve(line))
+            line.task = self._tasks.start(self._serve(line))
 
     async def _alone(
         self, line: _Line, connection: Connection, rows: Sequence[Row], topics: tuple[str, ...]
@@ -202,7 +206,7 @@ class Dispatcher:
     async def _serve(self, line: _Line) -> None:
         connection: Connection | None = None
         try:
-            while line.waiting:
+            while any(not request.future.done() for request in line.waiting):
                 if connection is None:
                     connection = await self._connections.acquire()
                 requests = line.take()
