@@ -5,7 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 
 
 class Opening(Awaitable[T], AbstractAsyncContextManager[T, None], Generic[T]):

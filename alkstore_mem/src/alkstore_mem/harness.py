@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 from uuid import uuid4
 
 from alkstore_contract_suite.harness import Harness, JobCounts, LockRow, NativeTransaction, Witness
@@ -111,7 +111,7 @@ class MemHarness(Harness):
 
     def open(self, *, patience_s: float | None = None) -> Opening[Store]:
         options: dict[str, Any] = {} if patience_s is None else {"busy_timeout": patience_s}
-        return cast("Opening[Store]", MemStore.open(self._name, clock=self.clock, **options))
+        return MemStore.open(self._name, clock=self.clock, **options)
 
     async def write(self, tx: Transaction, value: str) -> None:
         await tx.connection.put(f"{next(self._numbers):09}", value)

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 import aiosqlite
@@ -131,7 +131,7 @@ class SqliteHarness(Harness):
 
     def open(self, *, patience_s: float | None = None) -> Opening[Store]:
         options: dict[str, Any] = {} if patience_s is None else {"busy_timeout": patience_s}
-        return cast("Opening[Store]", SqliteStore.open(self._path, clock=self.clock, **options))
+        return SqliteStore.open(self._path, clock=self.clock, **options)
 
     async def write(self, tx: Transaction, value: str) -> None:
         await tx.connection.execute(_INSERT, (value,))
