@@ -82,6 +82,9 @@ steps = st.one_of(
         ("claim", 4),
     ]
 )
+@example(  # heartbeaten to the second that it would have lapsed at anyway, and lapsed again at its last attempt
+    [("insert", 0, 0, None, 2), ("claim", 1), ("extend", 0, 3), ("time", 3), ("claim", 1), ("time", 6), ("claim", 1)]
+)
 def test_claims_follow_the_rule_whatever_happened_before(script: list[tuple]):
     """After any history, clocks set back included, a claim takes what the contract's sentences say (Q3, Q4, Q13)."""
     backlog, rows, now, ids = Backlog(), {}, 0, 0

@@ -88,7 +88,10 @@ class Backlog:
             rank = heappop(self._claimable)
             self.steps += 1
             row = self.live.get(rank[2])
-            if row is not None and due_at(row.job) <= now and _rank(row.job) == rank and not is_expired(row.job, now):
+            if row is None or due_at(row.job) > now or _rank(row.job) != rank or is_expired(row.job, now):
+                continue
+            # A row can have several entries, and one of them can be from before its last attempt.
+            if not _at_last_attempt(row.job):
                 found[rank[2]] = row
         return list(exhausted.values()), list(found.values())
 
