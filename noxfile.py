@@ -22,6 +22,8 @@ DISTRIBUTIONS: list[str] = PROJECT["tool"]["uv"]["workspace"]["members"]
 ENGINES = [
     name.removeprefix("alkstore_") for name in DISTRIBUTIONS if name.startswith("alkstore_") and name != "alkstore_core"
 ]
+UNDER_CONSTRUCTION = ["pg"]
+"""Engines that are not finished: `tests` checks their types, style and snippets, and not yet their promises."""
 TESTED = [path.removesuffix("/tests") for path in PROJECT["tool"]["pytest"]["ini_options"]["testpaths"]]
 TESTED.remove("docs")  # a session by itself
 SOURCES = [*(f"{name}/src" for name in DISTRIBUTIONS), "examples", "benchmarks", "noxfile.py"]
@@ -58,10 +60,11 @@ def demo(session: nox.Session) -> None:
 @nox.session(python=False)
 def tests(session: nox.Session) -> None:
     """Everything that decides: the sessions below, each of which can be run by itself."""
-    units = [f"unit({part})" for part in TESTED]
-    contracts = [f"contract({engine})" for engine in ENGINES]
+    finished = [engine for engine in ENGINES if engine not in UNDER_CONSTRUCTION]
+    units = [f"unit({part})" for part in TESTED if part.removeprefix("alkstore_") not in UNDER_CONSTRUCTION]
+    contracts = [f"contract({engine})" for engine in finished]
     if "3.13" in OTHER_PYTHONS:
-        contracts += [f"contract-3.13({engine})" for engine in ENGINES]
+        contracts += [f"contract-3.13({engine})" for engine in finished]
     for name in ("lint", "types", "docs", *units, *contracts, "wheels"):
         session.notify(name, ())
 
