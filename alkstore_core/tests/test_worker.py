@@ -890,6 +890,7 @@ async def test_arguments_are_checked_when_the_worker_is_made(store) -> None:
         ({"concurrency": 1.5}, TypeError),
         ({"shutdown_timeout": -1}, ValueError),
         ({"shutdown_timeout": float("nan")}, ValueError),
+        ({"shutdown_timeout": 10**400}, ValueError),
         ({"shutdown_timeout": "5"}, TypeError),
         ({"shutdown_timeout": True}, TypeError),
         ({"worker_id": " "}, InvalidNameError),

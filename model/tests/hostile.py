@@ -168,7 +168,6 @@ FREE_NAMES = kind({"name": "w"}, NOT_TEXT, UNSTORABLE, ODD, RESERVED)
 KEYS = kind({"none": lambda: None, "key": "k"}, NOT_TEXT, UNSTORABLE, ODD)
 ERRORS = kind({"text": "e"}, NOT_TEXT, UNSTORABLE, ODD, {"exception": RuntimeError})
 NUMBERS = kind({"1": 1}, LIMITS, {"None": lambda: None}, NOT_INT64)
-SECONDS = kind({"1": 1}, LIMITS, {label: make for label, make in NOT_INT64.items() if label != "of 5000 digits"})
 OPTIONALS = kind({"none": lambda: None}, LIMITS, NOT_INT64)
 SPECS = kind(
     {"spec": "@every 10s"},

@@ -24,7 +24,6 @@ from hostile import (
     OPTIONALS,
     PAYLOAD_LISTS,
     PAYLOADS,
-    SECONDS,
     SPECS,
     THINGS,
     Kind,
@@ -142,7 +141,7 @@ CALLS: dict[str, tuple[Call, dict[str, Kind]]] = {
     "Lock.renew": (lambda its, **a: its.lock.renew(**a), {"ttl": NUMBERS}),
     "Worker": (
         lambda its, **a: at_once(Worker(its.queue, nothing, **a)),
-        {"concurrency": NUMBERS, "worker_id": FREE_NAMES, "shutdown_timeout": SECONDS},
+        {"concurrency": NUMBERS, "worker_id": FREE_NAMES, "shutdown_timeout": NUMBERS},
     ),
     "Transaction.enqueue": (
         lambda its, **a: within(its.store, lambda tx: tx.enqueue(**a)),

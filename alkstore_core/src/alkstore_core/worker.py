@@ -281,4 +281,7 @@ def _seconds(what: str, value: object) -> float:
         raise TypeError(f"{what} must be a number of seconds, not {type(value).__name__}: {shown(value)}")
     if not value >= 0:
         raise ValueError(f"{what} must be at least 0 seconds, and is {shown(value)}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{what} must be a number of seconds that a float can hold, and is {shown(value)}") from None
