@@ -403,7 +403,7 @@ def counts_seconds_that_passed_twice(patch):
 @mutant(kills=["queues/clock_set_back_keeps_a_live_claim"])
 def keeps_what_has_lapsed_once_for_lapsed(patch):
     patch.setattr(Backlog, "_look", lambda self, now: None)
-    rewrite(patch, Backlog, "claim", "due_at(row.job) <= now and _rank", "_rank")
+    rewrite(patch, Backlog, "claim", "due_at(row.job) > now or _rank", "_rank")
 
 
 # a claim's own rights
