@@ -54,6 +54,12 @@ ROWS = (
     ),
     Row("enqueue_many, 1,000 each", of_store(workloads.enqueue_many), of_floor(floors.insert_many), "executemany"),
     Row("claim + ack, 32 each", of_store(workloads.claim_ack_32), of_floor(floors.claim_ack_32), "update + delete"),
+    Row(
+        "claim + ack, 32 each, 8 callers",
+        of_store(partial(workloads.claim_ack_32, callers=8)),
+        of_floor(floors.claim_ack_32),
+        "update + delete, 1 caller",
+    ),
     Row("worker, no-op handler", of_store(workloads.drain), of_floor(floors.claim_ack_32), "update + delete, 32 each"),
     Row("transaction, row + job", of_store(workloads.transaction), of_floor(floors.transaction), "two inserts"),
     Row(

@@ -79,15 +79,21 @@ async def _filled(store: Store, count: int) -> None:
         await store.queue("q").enqueue_many([PAYLOAD] * min(5000, count - begin))
 
 
-async def claim_ack_32(url: str) -> float:
-    """Jobs claimed and acknowledged in batches of 32 by one caller: two durable commits a batch."""
+async def claim_ack_32(url: str, callers: int = 1) -> float:
+    """Jobs claimed and acknowledged in batches of 32 by so many callers at once."""
     async with open_store(url) as store:
         await _filled(store, 50_000)
         queue = store.queue("q")
-        done = 0
-        with timed() as timer:
+
+        async def work_off() -> int:
+            done = 0
             while handles := await queue.claim_batch("w", 32):
-                done += await queue.ack_batch("w", [handle.job.id for handle in handles])
+                acked = await queue.ack_batch("w", [handle.job.id for handle in handles])
+                done += acked
+            return done
+
+        with timed() as timer:
+            done = sum(await asyncio.gather(*(work_off() for _ in range(callers))))
         assert done == 50_000
         return timer.rate(done)
 
