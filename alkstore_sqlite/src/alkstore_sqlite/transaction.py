@@ -88,8 +88,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
 
         def work(connection: sqlite3.Connection) -> None:
             assert isinstance(connection, CallerConnection)
-            connection.refuse_undone()
-            if topics or connection.begun:
+            if topics or connection.in_transaction:
                 connection.enter()
                 with closing(sqlite3.Cursor(connection)) as cursor:
                     drive(cursor, stamp_topics(topics, stamp))

@@ -21,7 +21,6 @@ from alkstore_core.wakes import WakeHub
 from alkstore_sqlite.commits import Build, GroupCommit, Outcome, Request, Undo
 from alkstore_sqlite.database import Database
 from alkstore_sqlite.gate import Gate
-from alkstore_sqlite.operations import Operation, Scope
 
 BATCH_LIMIT = 1024
 """The most operations in one commit."""
@@ -64,7 +63,6 @@ class Writer:
         self._slot = threading.Lock()
         self._idle = False
         self._closing = False
-        self._undoing: set[asyncio.Future[None]] = set()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="alkstore-sqlite-writer", daemon=True)
 
@@ -110,16 +108,9 @@ class Writer:
         # With nobody before it a transaction takes the slot here and now: a hop to the thread and back would cost
         # it 0.1 ms.
         if self._idle and not self._commits.disk_full and self._incoming.empty() and self._slot.acquire(blocking=False):
-            entered = False
-            try:
-                entered = self._gate.try_enter()
-            except OSError as error:
-                raise self._database.failed(error) from error
-            finally:
-                if not entered:
-                    self._slot.release()
-            if entered:
+            if self._gate.try_enter():
                 return Lease(_once(self._leave))
+            self._slot.release()
         request = LeaseRequest(self._loop.create_future())
         self._incoming.put(request)
         try:
@@ -133,10 +124,7 @@ class Writer:
         self._commits.disk_full = True
 
     async def close(self) -> None:
-        """Finish what is queued, and undo what nobody waits for any more; then end the thread, close the connection."""
-        await asyncio.wait((self.submit(_nothing, ()),))
-        while self._undoing:
-            await asyncio.wait(self._undoing)
+        """Finish what is queued, then end the thread and close the connection."""
         self.forget()
         await self._ended
         self._thread.join()
@@ -160,13 +148,10 @@ class Writer:
             self._post(self._end)
 
     def _close_connection(self) -> None:
-        """Close behind the gate: the last connection to a database checkpoints when it closes.
-
-        If somebody has the gate, it has the database open too, and this is not the last.
-        """
+        """Close behind the gate: the last connection to a database checkpoints when it closes."""
         entered = False
         with contextlib.suppress(OSError):
-            entered = self._gate.try_enter()
+            entered = self._gate.enter(time.monotonic() + self._database.busy_timeout)
         self._commits.close()
         if entered:
             self._gate.leave()
@@ -303,10 +288,6 @@ class Writer:
 
     def _end(self) -> None:
         self._ended.set_result(None)
-        waiting: list[asyncio.Future[Any]] = [item.future for item in self._requests]
-        waiting += [item.future for item in self._leases]
-        for future in waiting:  # there are some only where the thread itself failed
-            _fail(future, DatabaseError(f"the writer of {self._database.path} failed: open the store again"))
         with contextlib.suppress(Empty):
             while True:  # what came too late for the thread to see
                 item = self._incoming.get_nowait()
@@ -328,13 +309,7 @@ class Writer:
             ended.set_result(None)
 
         undone.future.add_done_callback(end)
-        self._undoing.add(ended)
-        ended.add_done_callback(self._undoing.discard)
         self._incoming.put(undone)
-
-
-def _nothing(scope: Scope) -> Operation[None]:
-    yield from ()
 
 
 def _grant(request: LeaseRequest) -> None:
