@@ -135,3 +135,32 @@ async def test_a_caller_error_leaves_the_transaction_usable(table: SqliteStore) 
             await tx.connection.execute("INSERT INTO orders VALUES (1)")
         await tx.enqueue("q", 1)
     assert await orders(table) == [1]
+
+
+async def test_a_transaction_that_sqlite_rolled_back_does_not_go_on(table: SqliteStore) -> None:
+    """After a conflict that undid everything, nothing more lands and the commit says so: no half of it is there."""
+    tx = await table.begin_tx()
+    await tx.connection.execute("INSERT INTO orders VALUES (1)")
+    await tx.enqueue("q", "before")
+    with pytest.raises(sqlite3.IntegrityError):
+        await tx.connection.execute("INSERT OR ROLLBACK INTO orders VALUES (1)")
+    with pytest.raises(sqlite3.OperationalError, match="rolled this transaction back"):
+        await tx.connection.execute("INSERT INTO orders VALUES (2)")
+    with pytest.raises(DatabaseError, match="rolled this transaction back"):
+        await tx.enqueue("q", "after")
+    with pytest.raises(DatabaseError, match="rolled this transaction back"):
+        await tx.commit()
+    assert await orders(table) == []
+    assert await table.queue("q").claim_batch("w", 9) == []
+    async with table.transaction() as tx:
+        await tx.connection.execute("INSERT INTO orders VALUES (3)")
+    assert await orders(table) == [3]
+
+
+async def test_a_hidden_commit_is_refused(table: SqliteStore) -> None:
+    """Empty statements before it do not hide a COMMIT."""
+    async with table.begin_tx() as tx:
+        await tx.enqueue("q", 1)
+        with pytest.raises(sqlite3.ProgrammingError):
+            await tx.connection.execute("; COMMIT")
+    assert await table.queue("q").claim_one("w") is None

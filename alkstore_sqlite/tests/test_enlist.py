@@ -6,7 +6,7 @@ from pathlib import Path
 
 import aiosqlite
 import pytest
-from alkstore_core.errors import DatabaseError
+from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_sqlite import SqliteStore
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
@@ -226,3 +226,65 @@ async def test_tasks_sharing_an_enlisted_connection_get_their_own_ids(store: Sql
         job = await store.queue("q").get_job(job_id)
         assert job is not None
         assert job.payload_as(int) == number
+
+
+async def test_a_handle_does_not_outlive_the_transaction_that_it_joined(
+    store: SqliteStore, engine: AsyncEngine
+) -> None:
+    """In the session's next transaction, or one that SQLite undid, an old handle is refused and leaves no ghost."""
+    async with AsyncSession(engine) as session:
+        await session.execute(text("INSERT INTO orders VALUES (1)"))
+        tx = store.enlist(session)
+        await tx.enqueue("q", "kept")
+        await session.commit()
+        await session.execute(text("SELECT 1"))
+        with pytest.raises(ClosedError, match="has ended"):
+            await tx.enqueue("q", "ghost")
+        await session.rollback()
+    assert await payloads(store) == [b'"kept"']
+
+
+async def test_a_rollback_beside_an_operation_leaves_no_ghost(store: SqliteStore, path: Path) -> None:
+    """Whether the operation comes before the rollback or after it, it does not land."""
+    async with aiosqlite.connect(path) as connection:
+        for number in range(30):
+            await connection.execute("BEGIN IMMEDIATE")
+            tx = store.enlist(connection)
+            await tx.enqueue("q", "first")
+            await asyncio.gather(connection.rollback(), tx.enqueue("q", number), return_exceptions=True)
+    assert await payloads(store) == []
+
+
+async def test_enlisting_inside_a_savepoint_that_is_outermost_is_refused(
+    store: SqliteStore, engine: AsyncEngine
+) -> None:
+    """The driver begins nothing before SQLAlchemy's SAVEPOINT, so its release would commit: refused, no ghost."""
+    async with AsyncSession(engine) as session, session.begin() as outer:
+        async with session.begin_nested():
+            tx = store.enlist(session)
+            with pytest.raises(DatabaseError, match="begin_nested"):
+                await tx.enqueue("q", "ghost")
+        await outer.rollback()
+    assert await payloads(store) == []
+
+
+async def test_a_dropped_handle_still_tells_its_task_instead_of_hanging(store: SqliteStore, path: Path) -> None:
+    """T11 goes by the open transaction, not by who holds a handle on it."""
+    async with aiosqlite.connect(path) as connection:
+        await connection.execute("BEGIN IMMEDIATE")
+        await store.enlist(connection).enqueue("q", 1)
+        with pytest.raises(DatabaseError, match="wait for itself"):
+            await store.queue("q").enqueue(2)
+        await connection.rollback()
+        await store.queue("q").enqueue(3)
+
+
+async def test_a_closed_store_takes_nothing_more_on_an_enlisted_transaction(path: Path) -> None:
+    """After close() an enlisted handle raises too, and the caller's transaction is the caller's still (T12)."""
+    async with SqliteStore.open(path) as store, aiosqlite.connect(path) as connection:
+        await connection.execute("BEGIN IMMEDIATE")
+        tx = store.enlist(connection)
+        await store.close()
+        with pytest.raises(ClosedError):
+            await tx.enqueue("q", 1)
+        await connection.commit()

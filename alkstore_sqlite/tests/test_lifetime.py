@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,40 @@ async def test_a_writer_that_waits_too_long_is_told(path: Path) -> None:
         await tx.enqueue("q", "in time")
         await tx.commit()
         assert [handle.job.payload for handle in await store.queue("q").claim_batch("w", 9)] == [b'"in time"']
+
+
+async def test_claims_cancelled_while_the_store_closes_are_given_back(path: Path) -> None:
+    """Whoever was cancelled got nothing, and nothing stays claimed."""
+    async with SqliteStore.open(path) as store:
+        await store.queue("q").enqueue_many(range(500))
+    for turns in range(20):
+        store = await SqliteStore.open(path)
+        claims = [asyncio.create_task(store.queue("q").claim_one("w")) for _ in range(20)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(store.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for claim in claims:
+            claim.cancel()
+        outcomes = await asyncio.gather(*claims, return_exceptions=True)
+        await closing
+        got = [outcome.job.id for outcome in outcomes if not isinstance(outcome, BaseException | None)]
+        async with SqliteStore.open(path) as again:
+            assert await again.queue("q").ack_batch("w", range(1, 501)) == len(got)
+
+
+async def test_the_first_transaction_is_not_handed_out_by_a_closing_store(path: Path) -> None:
+    """Begun while the store closes, a transaction is refused, and the close waits for nobody."""
+    for turns in range(15):
+        store = await SqliteStore.open(path)
+        beginning = asyncio.create_task(begun(store))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(3):
+            await store.close()
+        (outcome,) = await asyncio.gather(beginning, return_exceptions=True)
+        if not isinstance(outcome, BaseException):
+            with pytest.raises(ClosedError):
+                await outcome.commit()
+            with pytest.warns(ResourceWarning, match="dropped undecided") if outcome.is_open else nullcontext():
+                del outcome

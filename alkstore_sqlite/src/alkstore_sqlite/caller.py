@@ -19,7 +19,7 @@ from alkstore_sqlite.database import Database, begin_immediate
 T = TypeVar("T")
 
 _ENDS = re.compile(
-    r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?:BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b))\b",
+    r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?:BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b))\b",
     re.IGNORECASE | re.DOTALL,
 )
 """Statements that begin or end a transaction; ROLLBACK TO a savepoint does not."""
@@ -57,6 +57,8 @@ class CallerConnection(sqlite3.Connection):
         super().__init__(*arguments, **options)
         self.deadline: float | None = None
         """When to stop waiting for foreign writers, on the monotonic clock; None outside a transaction."""
+        self.begun = False
+        """Whether this transaction's BEGIN was executed."""
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def enter(self, sql: str = "") -> None:
@@ -71,8 +73,22 @@ class CallerConnection(sqlite3.Connection):
             raise sqlite3.ProgrammingError(
                 f"{sql.strip()!r} is for the transaction itself: call its commit() or rollback(), or use SAVEPOINT"
             )
-        if not self.in_transaction:
+        self.refuse_undone()
+        if not self.begun:
             begin_immediate(sqlite3.Cursor(self), self.deadline)
+            self.begun = True
+
+    def refuse_undone(self) -> None:
+        """Raise sqlite3.OperationalError if SQLite has rolled the transaction back by itself.
+
+        ``INSERT OR ROLLBACK``, ``RAISE(ROLLBACK)``, a full disk or an interrupt do so. What came before is gone, so
+        what comes after must not land without it.
+        """
+        if self.begun and not self.in_transaction:
+            raise sqlite3.OperationalError(
+                "SQLite rolled this transaction back after an earlier error, and all of it is gone: roll it back, and "
+                "begin another one"
+            )
 
     def leave(self) -> None:
         """The transaction has ended: the connection is unusable until the next, and so are its cursors.
@@ -80,6 +96,7 @@ class CallerConnection(sqlite3.Connection):
         One left in the middle of its rows would hold on to a snapshot, and the next transaction could not write.
         """
         self.deadline = None
+        self.begun = False
         for cursor in list(self._cursors):
             cursor.close()
         self._cursors.clear()

@@ -60,9 +60,7 @@ class SqliteEngine(Engine):
         self._opened = False
         self._idle_connection: aiosqlite.Connection | None = None
         self._transaction: SqliteTransaction | None = None
-        self._enlisted: weakref.WeakKeyDictionary[asyncio.Task[Any], weakref.WeakSet[EnlistedTransaction]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._enlisted: weakref.WeakKeyDictionary[asyncio.Task[Any], list[object]] = weakref.WeakKeyDictionary()
         self._background: set[asyncio.Task[None]] = set()
         self._free = asyncio.Event()
         """Set while no transaction has the caller's connection, or is about to."""
@@ -116,21 +114,24 @@ class SqliteEngine(Engine):
             _open_engines.discard(self)
             for part in (self._watcher, self._readers, self._writer):
                 part.forget()
+            if self._idle_connection is not None:
+                self._idle_connection.stop()
 
     def autocommit(self) -> Session:
         return self._autocommit
 
     async def begin(self) -> EngineTransaction:
-        self._refuse_closed()
+        self.refuse_closed()
         if self.is_held:
             self.refuse_waiting_for_oneself()
         lease = await self._writer.lease()
         try:
-            self._refuse_closed()
+            self.refuse_closed()
             self._free.clear()
             self.database.check()
             if self._idle_connection is None:
                 await see_through(self._connect)
+                self.refuse_closed()
             return self._begun(lease)
         except BaseException as error:
             self._free.set()
@@ -143,11 +144,13 @@ class SqliteEngine(Engine):
         enlisted = EnlistedTransaction(self, connection)
         task = asyncio.current_task()
         if task is not None:
-            self._enlisted.setdefault(task, weakref.WeakSet()).add(enlisted)
+            # The connections, and not the handles: a handle may be dropped while its transaction is still open.
+            held = [other for other in self._enlisted.get(task, ()) if in_transaction(other)]
+            self._enlisted[task] = [*held, connection]
         return enlisted
 
     async def watch(self, topic: str) -> Subscription:
-        self._refuse_closed()
+        self.refuse_closed()
         return await self._watcher.register(topic)
 
     def now(self) -> int:
@@ -157,6 +160,11 @@ class SqliteEngine(Engine):
         await self.clock.sleep_until(when)
 
     # for this package's transactions and sessions
+
+    def refuse_closed(self) -> None:
+        """Raise ClosedError once the store is closing (T12)."""
+        if self._closing:
+            raise ClosedError("this store is closed: open another one")
 
     @property
     def is_held(self) -> bool:
@@ -170,7 +178,7 @@ class SqliteEngine(Engine):
             return
         transaction = self._transaction
         held = transaction is not None and transaction.is_open and transaction.holder is task
-        if held or any(in_transaction(enlisted.connection) for enlisted in self._enlisted.get(task, ())):
+        if held or any(in_transaction(connection) for connection in self._enlisted.get(task, ())):
             raise DatabaseError(
                 "this task holds an open transaction on this store and SQLite has one writer, so this write would "
                 "wait for itself: do it on the transaction, or after its end"
@@ -217,10 +225,6 @@ class SqliteEngine(Engine):
         caller.start(connection, self.database.busy_timeout)
         self._transaction = SqliteTransaction(self, connection, lease, asyncio.current_task())
         return self._transaction
-
-    def _refuse_closed(self) -> None:
-        if self._closing:
-            raise ClosedError("this store is closed: open another one")
 
 
 def _warn_of_forgotten() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiosqlite
 from alkstore_core.engine import EngineTransaction
-from alkstore_core.errors import AlkstoreError, DatabaseError
+from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError
 
 from alkstore_sqlite.caller import on_thread, own_cursor
 from alkstore_sqlite.commits import Build, Undo
@@ -89,6 +89,10 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         scope = Scope(self._engine.clock)
 
         def work(connection: sqlite3.Connection) -> Any:
+            # Looked at here, on the connection's thread: outside a transaction the savepoint would itself be one, and
+            # its release would commit.
+            if not connection.in_transaction:
+                raise ClosedError("the enlisted transaction has ended: enlist again in the next one")
             with own_cursor(connection) as cursor:
                 cursor.execute("SAVEPOINT alkstore")
                 try:
@@ -102,6 +106,7 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
                 cursor.execute("RELEASE alkstore")
                 return result
 
+        self._engine.refuse_closed()
         driver = await self._resolved()
         try:
             return await on_thread(driver, work)
@@ -115,7 +120,7 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
 
     async def _resolved(self) -> aiosqlite.Connection:
         if not in_transaction(self._given):
-            raise DatabaseError("the enlisted transaction has ended: enlist again in the next one")
+            raise ClosedError("the enlisted transaction has ended: enlist again in the next one")
         async with self._resolving:  # SQLAlchemy's sessions are for one task at a time
             try:
                 # Asked each time: SQLAlchemy sets the savepoint of begin_nested() when next asked for its connection.
@@ -146,6 +151,12 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
             raise DatabaseError(
                 f"cannot enlist a connection to {path or 'a database in memory'}: this store is on "
                 f"{self._engine.database.path}, and one transaction cannot span both"
+            )
+        nested = getattr(self._given, "in_nested_transaction", None)
+        if nested is not None and nested() and connection.isolation_level is not None:
+            raise DatabaseError(
+                "cannot enlist inside begin_nested(): the driver begins no transaction before a SAVEPOINT, whose end "
+                "would then commit; enlist, and use the transaction, before begin_nested()"
             )
         if not connection.in_transaction:
             if connection.isolation_level is None:

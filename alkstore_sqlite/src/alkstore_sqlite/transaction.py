@@ -88,7 +88,8 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
 
         def work(connection: sqlite3.Connection) -> None:
             assert isinstance(connection, CallerConnection)
-            if topics or connection.in_transaction:
+            connection.refuse_undone()
+            if topics or connection.begun:
                 connection.enter()
                 with closing(sqlite3.Cursor(connection)) as cursor:
                     drive(cursor, stamp_topics(topics, stamp))

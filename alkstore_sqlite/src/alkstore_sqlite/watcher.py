@@ -98,17 +98,22 @@ class Watcher:
                 if (now := time.monotonic()) >= next_look:
                     next_look = now + _LOOK_S
                     self._database.check()
-                self._attention.wait(self._poll_interval if self._joining or self._hub.topics() else None)
+                self._attention.wait(self._poll_interval if self._is_needed() else None)
                 self._attention.clear()
         except sqlite3.Error as error:
             self._die(self._database.failed(error))
         except DatabaseError as error:
             self._die(error)
+        except Exception as error:
+            self._die(DatabaseError(f"the watcher of {self._database.path} failed: {error!r}"))
         finally:
             if connection is not None:
                 with contextlib.suppress(sqlite3.Error):
                     connection.close()
             self._post(self._end)
+
+    def _is_needed(self) -> bool:
+        return bool(self._registrations or self._joining or self._hub.topics())
 
     def _poll(self, cursor: sqlite3.Cursor) -> None:
         """Wake who is to be woken, then take in who wants to listen: what was committed before does not wake them."""

@@ -21,6 +21,7 @@ from alkstore_core.wakes import WakeHub
 from alkstore_sqlite.commits import Build, GroupCommit, Outcome, Request, Undo
 from alkstore_sqlite.database import Database
 from alkstore_sqlite.gate import Gate
+from alkstore_sqlite.operations import Operation, Scope
 
 BATCH_LIMIT = 1024
 """The most operations in one commit."""
@@ -63,6 +64,7 @@ class Writer:
         self._slot = threading.Lock()
         self._idle = False
         self._closing = False
+        self._undoing: set[asyncio.Future[None]] = set()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="alkstore-sqlite-writer", daemon=True)
 
@@ -108,9 +110,16 @@ class Writer:
         # With nobody before it a transaction takes the slot here and now: a hop to the thread and back would cost
         # it 0.1 ms.
         if self._idle and not self._commits.disk_full and self._incoming.empty() and self._slot.acquire(blocking=False):
-            if self._gate.try_enter():
+            entered = False
+            try:
+                entered = self._gate.try_enter()
+            except OSError as error:
+                raise self._database.failed(error) from error
+            finally:
+                if not entered:
+                    self._slot.release()
+            if entered:
                 return Lease(_once(self._leave))
-            self._slot.release()
         request = LeaseRequest(self._loop.create_future())
         self._incoming.put(request)
         try:
@@ -124,7 +133,10 @@ class Writer:
         self._commits.disk_full = True
 
     async def close(self) -> None:
-        """Finish what is queued, then end the thread and close the connection."""
+        """Finish what is queued, and undo what nobody waits for any more; then end the thread, close the connection."""
+        await asyncio.wait((self.submit(_nothing, ()),))
+        while self._undoing:
+            await asyncio.wait(self._undoing)
         self.forget()
         await self._ended
         self._thread.join()
@@ -148,10 +160,13 @@ class Writer:
             self._post(self._end)
 
     def _close_connection(self) -> None:
-        """Close behind the gate: the last connection to a database checkpoints when it closes."""
+        """Close behind the gate: the last connection to a database checkpoints when it closes.
+
+        If somebody has the gate, it has the database open too, and this is not the last.
+        """
         entered = False
         with contextlib.suppress(OSError):
-            entered = self._gate.enter(time.monotonic() + self._database.busy_timeout)
+            entered = self._gate.try_enter()
         self._commits.close()
         if entered:
             self._gate.leave()
@@ -288,6 +303,10 @@ class Writer:
 
     def _end(self) -> None:
         self._ended.set_result(None)
+        waiting: list[asyncio.Future[Any]] = [item.future for item in self._requests]
+        waiting += [item.future for item in self._leases]
+        for future in waiting:  # there are some only where the thread itself failed
+            _fail(future, DatabaseError(f"the writer of {self._database.path} failed: open the store again"))
         with contextlib.suppress(Empty):
             while True:  # what came too late for the thread to see
                 item = self._incoming.get_nowait()
@@ -309,7 +328,13 @@ class Writer:
             ended.set_result(None)
 
         undone.future.add_done_callback(end)
+        self._undoing.add(ended)
+        ended.add_done_callback(self._undoing.discard)
         self._incoming.put(undone)
+
+
+def _nothing(scope: Scope) -> Operation[None]:
+    yield from ()
 
 
 def _grant(request: LeaseRequest) -> None:
