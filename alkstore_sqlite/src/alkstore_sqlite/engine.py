@@ -114,8 +114,6 @@ class SqliteEngine(Engine):
             _open_engines.discard(self)
             for part in (self._watcher, self._readers, self._writer):
                 part.forget()
-            if self._idle_connection is not None:
-                self._idle_connection.stop()
 
     def autocommit(self) -> Session:
         return self._autocommit

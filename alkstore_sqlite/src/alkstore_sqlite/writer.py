@@ -21,7 +21,6 @@ from alkstore_core.wakes import WakeHub
 from alkstore_sqlite.commits import Build, GroupCommit, Outcome, Request, Undo
 from alkstore_sqlite.database import Database
 from alkstore_sqlite.gate import Gate
-from alkstore_sqlite.operations import Operation, Scope
 
 BATCH_LIMIT = 1024
 """The most operations in one commit."""
@@ -58,12 +57,14 @@ class Writer:
         self._commits = commits
         self._hub = hub
         self._loop = asyncio.get_running_loop()
-        self._incoming: SimpleQueue[Request | LeaseRequest | None] = SimpleQueue()
+        self._incoming: SimpleQueue[Request | LeaseRequest | asyncio.Future[None] | None] = SimpleQueue()
         self._requests: deque[Request] = deque()
         self._leases: deque[LeaseRequest] = deque()
         self._slot = threading.Lock()
         self._idle = False
-        self._closing = False
+        self._closing = self._draining = False
+        self._drained: asyncio.Future[None] = self._loop.create_future()
+        """Done when all that was queued before the store was closed has been answered."""
         self._undoing: set[asyncio.Future[None]] = set()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, name="alkstore-sqlite-writer", daemon=True)
@@ -134,7 +135,8 @@ class Writer:
 
     async def close(self) -> None:
         """Finish what is queued, and undo what nobody waits for any more; then end the thread, close the connection."""
-        await asyncio.wait((self.submit(_nothing, ()),))
+        self._incoming.put(self._drained)
+        await asyncio.wait((self._drained, self._ended), return_when=asyncio.FIRST_COMPLETED)
         while self._undoing:
             await asyncio.wait(self._undoing)
         self.forget()
@@ -155,6 +157,9 @@ class Writer:
                     self._serve_batch()
                 if self._leases:
                     self._serve_lease(self._leases.popleft())
+                if self._draining and not self._requests and not self._leases:
+                    self._draining = False
+                    self._post(self._drained.set_result, None)
         finally:
             self._close_connection()
             self._post(self._end)
@@ -185,9 +190,11 @@ class Writer:
             while True:
                 self._sort(self._incoming.get_nowait())
 
-    def _sort(self, item: Request | LeaseRequest | None) -> None:
+    def _sort(self, item: Request | LeaseRequest | asyncio.Future[None] | None) -> None:
         if item is None:
             self._closing = True
+        elif isinstance(item, asyncio.Future):
+            self._draining = True
         elif isinstance(item, Request):
             self._requests.append(item)
         else:
@@ -310,7 +317,7 @@ class Writer:
         with contextlib.suppress(Empty):
             while True:  # what came too late for the thread to see
                 item = self._incoming.get_nowait()
-                if item is not None:
+                if isinstance(item, Request | LeaseRequest):
                     _fail(item.future, ClosedError("this store is closed: open another one"))
 
     def _take_back(self, request: Request, result: Any) -> None:
@@ -331,10 +338,6 @@ class Writer:
         self._undoing.add(ended)
         ended.add_done_callback(self._undoing.discard)
         self._incoming.put(undone)
-
-
-def _nothing(scope: Scope) -> Operation[None]:
-    yield from ()
 
 
 def _grant(request: LeaseRequest) -> None:
