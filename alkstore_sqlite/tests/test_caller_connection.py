@@ -86,6 +86,31 @@ async def test_row_factories_do_not_outlive_their_transaction(table: SqliteStore
         assert await tx.connection.execute_fetchall("SELECT 'a'") == [("a",)]
 
 
+async def test_what_was_set_on_the_connection_does_not_outlive_its_transaction(table: SqliteStore) -> None:
+    """A PRAGMA, an attached database and a temporary table of one transaction are not there in the next."""
+    async with table.begin_tx() as tx:
+        await tx.connection.execute("PRAGMA ignore_check_constraints = ON")
+        await tx.commit()
+    async with table.begin_tx() as tx:
+        assert await tx.connection.execute_fetchall("PRAGMA ignore_check_constraints") == [(0,)]
+    async with table.begin_tx() as tx:
+        await tx.connection.execute("create temp TABLE orders (id, wrong)")
+        await tx.connection.execute("INSERT INTO orders VALUES (7, 'astray')")
+        await tx.commit()
+    async with table.begin_tx() as tx:
+        await tx.connection.execute("INSERT INTO orders VALUES (1)")
+        await tx.commit()
+    assert await orders(table) == [1]
+    async with table.begin_tx() as tx:
+        with pytest.raises(sqlite3.ProgrammingError, match="not the driver's"):
+            tx.connection.isolation_level = None
+        await tx.connection.execute("INSERT INTO orders VALUES (2)")
+        with pytest.raises(sqlite3.ProgrammingError, match="not the driver's"):
+            tx.connection.isolation_level = None
+        await tx.rollback()
+    assert await orders(table) == [1]
+
+
 async def test_an_open_cursor_of_an_earlier_transaction_does_not_spoil_the_next(table: SqliteStore) -> None:
     """A read left unfinished keeps an old snapshot; the next transaction gets a connection that can write."""
     async with table.transaction() as tx:

@@ -49,13 +49,16 @@ async def test_a_store_hears_its_own_commit_once(store: SqliteStore) -> None:
 async def test_channels_named_after_ids_do_not_fill_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stamps are kept for a bounded number of topics, and a listener whose stamp was dropped still hears the next."""
     monkeypatch.setattr(notify, "TOPIC_LIMIT", 50)
-    monkeypatch.setattr("alkstore_sqlite.commits._BOUND_TOPICS_COMMITS", 10)
+    monkeypatch.setattr(notify, "BOUND_EVERY", 1)
     async with SqliteStore.open(path) as store, SqliteStore.open(path) as other, store.listen("c") as receiver:
         for number in range(500):
             await other.notify(f"order-{number}")
+        for number in range(100):
+            async with other.transaction() as tx:
+                await tx.notify(f"invoice-{number}")
         async with other.begin_tx() as tx:
             (count,) = await tx.connection.execute_fetchall("SELECT count(*) FROM alkstore_wakes")
-        assert count[0] <= 60
+        assert count[0] <= 51
         for _ in range(20):
             await other.notify("c")
             async with asyncio.timeout(10):

@@ -18,11 +18,15 @@ from alkstore_sqlite.database import Database, begin_immediate
 
 T = TypeVar("T")
 
-_ENDS = re.compile(
-    r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?:BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b))\b",
+_SPECIAL = re.compile(
+    r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?:"
+    r"(?P<ends>BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b))"
+    r"|(?P<lasts>PRAGMA|ATTACH|DETACH|CREATE\s+TEMP(?:ORARY)?)"
+    r")\b",
     re.IGNORECASE | re.DOTALL,
 )
-"""Statements that begin or end a transaction; ROLLBACK TO a savepoint does not."""
+"""Statements that begin or end a transaction, which ROLLBACK TO a savepoint does not; and those that set something on
+the connection that would outlast it."""
 
 
 class CallerCursor(sqlite3.Cursor):
@@ -59,6 +63,8 @@ class CallerConnection(sqlite3.Connection):
         """When to stop waiting for foreign writers, on the monotonic clock; None outside a transaction."""
         self.begun = False
         """Whether this transaction's BEGIN was executed."""
+        self.is_altered = False
+        """Whether something was set on it that the next transaction must not find."""
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def enter(self, sql: str = "") -> None:
@@ -69,10 +75,13 @@ class CallerConnection(sqlite3.Connection):
         """
         if self.deadline is None:
             raise sqlite3.ProgrammingError("this transaction has ended: begin another one")
-        if _ENDS.match(sql):
-            raise sqlite3.ProgrammingError(
-                f"{sql.strip()!r} is for the transaction itself: call its commit() or rollback(), or use SAVEPOINT"
-            )
+        special = _SPECIAL.match(sql)
+        if special is not None:
+            if special["ends"]:
+                raise sqlite3.ProgrammingError(
+                    f"{sql.strip()!r} is for the transaction itself: call its commit() or rollback(), or use SAVEPOINT"
+                )
+            self.is_altered = True
         self.refuse_undone()
         if not self.begun:
             begin_immediate(sqlite3.Cursor(self), self.deadline)
@@ -100,6 +109,15 @@ class CallerConnection(sqlite3.Connection):
         for cursor in list(self._cursors):
             cursor.close()
         self._cursors.clear()
+
+    @property
+    def isolation_level(self) -> None:
+        """None: this class begins transactions itself."""
+
+    @isolation_level.setter
+    def isolation_level(self, value: object) -> None:
+        # The module's own setter would commit.
+        raise sqlite3.ProgrammingError("this connection is alkstore's: its transactions are not the driver's to begin")
 
     def cursor(self, factory: Any = None) -> Any:
         made = super().cursor(CallerCursor if factory is None else factory)
@@ -158,6 +176,12 @@ def own_cursor(connection: sqlite3.Connection) -> Iterator[sqlite3.Cursor]:
     finally:
         connection.text_factory = text_factory
         cursor.close()
+
+
+def is_altered(connection: aiosqlite.Connection) -> bool:
+    """Whether a PRAGMA, an attached database or a temporary table may have been left on it."""
+    raw: CallerConnection = connection._conn  # type: ignore[assignment]  # noqa: SLF001
+    return raw.is_altered
 
 
 def start(connection: aiosqlite.Connection, busy_timeout: float) -> None:

@@ -13,11 +13,8 @@ from alkstore_core.wakes import WakeHub
 from alkstore_sqlite.database import Database, begin_immediate
 from alkstore_sqlite.failures import is_busy, is_full
 from alkstore_sqlite.migrations import known_migrations, refuse_newer, schema_version
-from alkstore_sqlite.notify import bound_topics, new_stamp, stamp_topics
+from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Operation, Scope, drive
-
-_BOUND_TOPICS_COMMITS = 4096
-"""After how many commits that wake somebody the number of stamped topics is looked at."""
 
 Build = Callable[..., Operation[Any]]
 """Makes an operation from a scope and its arguments; called again when the operation is tried again."""
@@ -70,7 +67,6 @@ class GroupCommit:
         self._clock = clock
         self._hub = hub
         self._own_stamps = own_stamps
-        self._waking_commits = 0
         self._ddl_count = -1
         self.disk_full = False
         """Whether the last failure, here or of a caller's transaction, was a full disk."""
@@ -187,9 +183,6 @@ class GroupCommit:
         return outcomes, scope.topics
 
     def _stamp(self, cursor: sqlite3.Cursor, topics: set[str]) -> None:
-        self._waking_commits += 1
-        if self._waking_commits % _BOUND_TOPICS_COMMITS == 0:
-            drive(cursor, bound_topics())  # before the stamps of this commit, which must all be seen
         stamp = new_stamp()
         drive(cursor, stamp_topics(topics, stamp))
         for topic in self._hub.topics() & topics:

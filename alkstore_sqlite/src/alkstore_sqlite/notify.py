@@ -17,6 +17,8 @@ SQL = Statements("notify")
 
 TOPIC_LIMIT = 10_000
 """About how many topics keep a stamp; channels named after ids would otherwise fill the file."""
+BOUND_EVERY = 4096
+"""One stamping in so many looks at how many topics there are. Which ones, the random bits of the stamp say."""
 
 
 def notify(scope: Scope, channel: str, payload: bytes | None) -> Operation[None]:
@@ -32,6 +34,8 @@ def new_stamp() -> int:
 
 def stamp_topics(topics: Iterable[str], stamp: int) -> Operation[None]:
     """Leave the stamp on each of the topics."""
+    if stamp % BOUND_EVERY == 0:
+        yield from _bound_topics()  # before these stamps, which must all be seen
     for topic in topics:
         yield count(SQL.stamp_topic, topic, stamp)
 
@@ -45,7 +49,7 @@ def read_stamps(topics: Iterable[str]) -> Operation[dict[str, int | None]]:
     return stamps
 
 
-def bound_topics() -> Operation[None]:
+def _bound_topics() -> Operation[None]:
     """Keep the number of stamps near `TOPIC_LIMIT`, by dropping the oldest, which every watcher has seen long ago."""
     found: list[Row] = yield rows(SQL.count_topics)
     excess = found[0][0] - TOPIC_LIMIT

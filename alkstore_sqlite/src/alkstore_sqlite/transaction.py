@@ -11,7 +11,7 @@ from alkstore_core.cancellation import see_through
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import ClosedError, DatabaseError
 
-from alkstore_sqlite.caller import CallerConnection, on_thread, own_cursor
+from alkstore_sqlite.caller import CallerConnection, is_altered, on_thread, own_cursor
 from alkstore_sqlite.commits import Build, Undo
 from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Scope, drive
@@ -103,7 +103,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             if isinstance(error, sqlite3.Error):
                 raise self._engine.failed(error) from error
             raise DatabaseError(f"the transaction's connection was closed: {error}") from error
-        self._finish()
+        await self._finish()
         self._engine.hub.wake(topics)
         self._engine.database.check()
 
@@ -121,7 +121,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             if isinstance(error, sqlite3.Error):
                 raise self._engine.database.failed(error) from error
             return  # the connection is closed, and its transaction with it
-        self._finish()
+        await self._finish()
 
     def _refuse_ended(self) -> None:
         if self._ended:
@@ -139,6 +139,9 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         finally:
             self._lease.release()
 
-    def _finish(self) -> None:
-        self._engine.take_back(self._connection)
-        self._lease.release()
+    async def _finish(self) -> None:
+        if is_altered(self._connection):
+            await self._discard()
+        else:
+            self._engine.take_back(self._connection)
+            self._lease.release()
