@@ -115,7 +115,7 @@ class CallerConnection(sqlite3.Connection):
         """None: this class begins transactions itself."""
 
     @isolation_level.setter
-    def isolation_level(self, value: object) -> None:
+    def isolation_level(self, value: object) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         # The module's own setter would commit.
         raise sqlite3.ProgrammingError("this connection is alkstore's: its transactions are not the driver's to begin")
 
