@@ -10,9 +10,11 @@ A mutant is a function that makes an engine wrong::
 The suite's tests run the named legs on it, and each must fail.
 """
 
+import inspect
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Patch(Protocol):
@@ -62,3 +64,18 @@ def mutant(
         return make
 
     return declare
+
+
+def rewrite(patch: Patch, owner: object, name: str, old: str, new: str, **names: object) -> None:
+    """Put `new`, which may use `names`, in the place of `old` in the source of the function `name` of `owner`.
+
+    Raises:
+        AssertionError: `old` is not there exactly once.
+    """
+    function = getattr(owner, name)
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{source.count(old)} times in {name}: {old}"
+    scope = {**function.__globals__, **names} if names else function.__globals__
+    rewritten: dict[str, Any] = {}
+    exec(compile(source.replace(old, new), inspect.getfile(function), "exec"), scope, rewritten)  # noqa: S102 - our own code
+    patch.setattr(owner, name, rewritten[name])

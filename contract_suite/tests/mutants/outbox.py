@@ -1,21 +1,8 @@
 """Engines whose outboxes are wrong."""
 
-import inspect
-import textwrap
-
-from alkstore_contract_suite.mutation import mutant
+from alkstore_contract_suite.mutation import mutant, rewrite
 from alkstore_core import Outbox, Transaction, encode_payload, outbox, transaction
 from alkstore_core.options import DEFAULT_QUEUE_OPTIONS, OUTBOX_QUEUE_OPTIONS, job_stamp
-
-
-def rewrite(patch, owner, name, old, new):
-    """Put `new` in the place of `old` in the source of a function of `owner`."""
-    function = getattr(owner, name)
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(old) == 1, f"{source.count(old)} times in {name}: {old}"
-    rewritten = {}
-    exec(compile(source.replace(old, new), inspect.getfile(function), "exec"), function.__globals__, rewritten)
-    patch.setattr(owner, name, rewritten[name])
 
 
 def name_queues(patch, backing_queue):

@@ -3,11 +3,9 @@
 # ruff: noqa: ARG001, ARG005 - a wrong engine takes the arguments of the right one
 
 import asyncio
-import inspect
-import textwrap
 from dataclasses import replace
 
-from alkstore_contract_suite.mutation import mutant
+from alkstore_contract_suite.mutation import mutant, rewrite
 from alkstore_core import JobHandle, JobState, Queue, Transaction
 from alkstore_core import queues as facade
 from alkstore_core.engine import Claim
@@ -16,17 +14,6 @@ from alkstore_mem import backlog, queues, scheduler
 from alkstore_mem.backlog import Backlog, due_at
 from alkstore_mem.engine import MemEngine
 from alkstore_mem.queues import QueueSession
-
-
-def rewrite(patch, owner, name, old, new, **names):
-    """Put `new`, which may use `names`, in the place of `old` in the source of a function of `owner`."""
-    function = getattr(owner, name)
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(old) == 1, f"{source.count(old)} times in {name}: {old}"
-    scope = {**function.__globals__, **names} if names else function.__globals__
-    rewritten = {}
-    exec(compile(source.replace(old, new), inspect.getfile(function), "exec"), scope, rewritten)
-    patch.setattr(owner, name, rewritten[name])
 
 
 def rewrite_insert(patch, old, new):

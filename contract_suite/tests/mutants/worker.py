@@ -3,10 +3,8 @@
 # ruff: noqa: ARG001, ARG005 - what is wrong takes the arguments of what is right
 
 import asyncio
-import inspect
-import textwrap
 
-from alkstore_contract_suite.mutation import mutant
+from alkstore_contract_suite.mutation import mutant, rewrite
 from alkstore_core import JobHandle, StopToken, Worker, heartbeat, settling, waiting, worker
 from alkstore_core.errors import CodecError
 from alkstore_core.heartbeat import Heartbeat
@@ -17,18 +15,6 @@ from alkstore_core.worker import _Shift
 from alkstore_mem import backlog, queues
 from alkstore_mem.backlog import Backlog
 from alkstore_mem.queues import QueueSession
-
-
-def rewrite(patch, owner, name, old, new, **names):
-    """Put `new`, which may use `names`, in the place of `old` in the source of a function of `owner`."""
-    function = getattr(owner, name)
-    source = textwrap.dedent(inspect.getsource(function))
-    assert source.count(old) == 1, f"{source.count(old)} times in {name}: {old}"
-    scope = {**function.__globals__, **names} if names else function.__globals__
-    rewritten = {}
-    exec(compile(source.replace(old, new), inspect.getfile(function), "exec"), scope, rewritten)
-    patch.setattr(owner, name, rewritten[name])
-
 
 # W1
 
