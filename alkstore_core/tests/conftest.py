@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from alkstore_core.errors import DatabaseError
 from alkstore_core.store import Store
-from alkstore_core.testing import ManualClock
+from alkstore_core.testing import ManualClock, running_tasks
 from alkstore_mem import MemStore
 
 GUARD_S = 20
@@ -43,7 +43,7 @@ async def store(clock: ManualClock) -> AsyncIterator[MemStore]:
     """A store in memory that goes by `clock`, whose end leaves no task behind."""
     async with MemStore.open(clock=clock) as opened:
         yield opened
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert running_tasks() == {asyncio.current_task()}
 
 
 class Faults:

@@ -42,6 +42,21 @@ async def test_without_a_cancellation_the_result_or_the_error_comes_out() -> Non
         await see_through(bad.do)
 
 
+async def test_who_cancels_all_tasks_does_not_cut_it_short() -> None:
+    """As asyncio.run does at its end: the caller is cancelled, and what it sees through is not."""
+    work = Work()
+    caller = asyncio.ensure_future(see_through(work.do))
+    await work.begun.wait()
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await settle()
+    assert not caller.done()
+    work.go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert work.ended
+
+
 async def cancelled_thrice(work: Work, caller: Callable[[], Awaitable[object]]) -> "asyncio.Task[object]":
     """A task that runs `caller` and is cancelled three times while `work` goes on."""
     task = asyncio.ensure_future(caller())

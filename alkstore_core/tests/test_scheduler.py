@@ -16,6 +16,7 @@ from alkstore_core.errors import (
     ReservedNameError,
 )
 from alkstore_core.scheduler import LEADER_LOCK, LEADER_TTL_S
+from alkstore_core.testing import running_tasks
 from alkstore_core.values import Schedule
 
 
@@ -255,7 +256,7 @@ async def test_a_stop_is_prompt_whatever_the_database_does(store, clock, faults,
     stop.cancel()
     await task
     assert loop.time() - began < 1.5
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert running_tasks() == {asyncio.current_task()}
     faults.stalled = set()
     if where != "release_lock":
         assert (await store.session().take_lock(LEADER_LOCK, "next", 5) is None) == (where == "standing by")
@@ -295,7 +296,7 @@ async def test_a_closed_store_ends_it_with_its_error(store, leading: bool) -> No
     await store.close()
     with pytest.raises(ClosedError):
         await task
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert running_tasks() == {asyncio.current_task()}
 
 
 async def test_upserting_keeps_the_next_fire_unless_the_spec_changed(store, clock) -> None:

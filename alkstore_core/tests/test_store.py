@@ -11,6 +11,7 @@ import anyio
 import pytest
 from alkstore_core import QueueOptions, StopToken, Store, open_store
 from alkstore_core.errors import ClosedError, DatabaseError, InvalidNameError, ReservedNameError
+from alkstore_core.testing import running_tasks
 from alkstore_mem import MemStore
 from alkstore_mem.engine import MemEngine
 
@@ -143,7 +144,7 @@ async def test_a_cancelled_close_is_seen_through_before_it_returns(store, cancel
             group.cancel_scope.cancel()
             asyncio.get_running_loop().call_later(0.01, go_on.set)
         assert go_on.is_set()
-    assert len(asyncio.all_tasks()) == 1
+    assert len(running_tasks()) == 1
     with pytest.raises(ClosedError):
         await store.notify("c")
 

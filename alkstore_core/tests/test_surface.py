@@ -53,7 +53,7 @@ def test_the_public_names_are_exactly_these() -> None:
     """Of the package root, of `errors` and of `testing`."""
     assert alkstore_core.__all__ == ROOT
     assert errors.__all__ == ERRORS
-    assert testing.__all__ == ["ManualClock"]
+    assert testing.__all__ == ["ManualClock", "running_tasks"]
     for module in (alkstore_core, errors, testing):
         assert all(hasattr(module, name) for name in module.__all__)
 

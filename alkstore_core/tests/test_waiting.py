@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.numbers import INT64_MAX
-from alkstore_core.testing import ManualClock
+from alkstore_core.testing import ManualClock, running_tasks
 from alkstore_core.waiting import Alarm, Backoff, all_of, first_of, hear
 from alkstore_mem import MemStore
 
@@ -45,14 +45,14 @@ async def test_an_error_ends_the_others_and_is_raised_as_itself() -> None:
 
 async def test_a_cancelled_wait_cancels_all_it_waits_for() -> None:
     """And nothing of it runs on."""
-    before = asyncio.all_tasks()
+    before = running_tasks()
     task = asyncio.create_task(first_of(forever, forever))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert asyncio.all_tasks() == before
+    assert running_tasks() == before
 
 
 async def test_all_of_waits_for_all_and_then_raises_the_first_error() -> None:

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.testing import running_tasks
 from alkstore_core.wakes import LISTENER_RECONNECTED, WakeHub, channel_topic, queue_topic, stream_topic
 
 
@@ -87,13 +88,13 @@ async def test_ten_thousand_timed_out_waits_leave_nothing() -> None:
     """No task, no callback, no waiter; and the next wake arrives."""
     hub = WakeHub()
     subscription = hub.subscribe("t")
-    tasks = asyncio.all_tasks()
+    tasks = running_tasks()
     threads = threading.active_count()
     for _ in range(10_000):
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
                 await subscription.wait()
-    assert asyncio.all_tasks() == tasks
+    assert running_tasks() == tasks
     assert threading.active_count() == threads
     assert len(hub) == 1
     assert subscription._changed is not None

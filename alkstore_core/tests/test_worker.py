@@ -9,6 +9,7 @@ import anyio
 import pytest
 from alkstore_core import JobState, StopToken, Worker
 from alkstore_core.errors import ClosedError, CodecError, DatabaseError, InvalidNameError
+from alkstore_core.testing import running_tasks
 from alkstore_mem import MemStore
 
 
@@ -588,7 +589,7 @@ async def test_at_whatever_moment_it_is_stopped_every_job_is_done_or_available(s
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert running_tasks() == {asyncio.current_task()}
         left = [job for job in [await queue.get_job(job) for job in enqueued] if job is not None]
         assert {(job.state, job.attempts) for job in left} <= {(JobState.PENDING, 0)}
     async with Shift(queue, handle):
@@ -623,7 +624,7 @@ async def test_a_cancelled_run_is_a_stop_without_time(store, by: str) -> None:
             await started.wait()
             group.cancel_scope.cancel()
         assert group.cancel_scope.cancelled_caught
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert running_tasks() == {asyncio.current_task()}
     given_back = await queue.get_job(job)
     assert (given_back.state, given_back.attempts) == (JobState.PENDING, 0)
 
@@ -768,7 +769,7 @@ async def test_a_stop_during_an_outage_returns_in_time(store, faults, running: b
         began = loop.time()
         await shift.task
         assert loop.time() - began < 2.0  # 0.95, and room for a busy machine
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert running_tasks() == {asyncio.current_task()}
     faults.flowing.set()
 
 
@@ -811,7 +812,7 @@ async def test_a_closed_store_ends_it_with_its_error_after_its_handlers(store) -
     with pytest.raises(ClosedError):
         await task
     assert len(ended) == 2
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert running_tasks() == {asyncio.current_task()}
     with pytest.raises(ClosedError):
         await Worker(queue, handle).run(StopToken())
 
@@ -822,7 +823,7 @@ async def test_a_handler_that_closes_the_store_ends_the_worker_and_hangs_nobody(
     await queue.enqueue(1)
     with pytest.raises(ClosedError):
         await Worker(queue, lambda _: store.close()).run(StopToken())
-    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert running_tasks() == {asyncio.current_task()}
 
 
 # W5: one failing job never stops the others

@@ -5,6 +5,7 @@ import gc
 import sys
 
 import pytest
+from alkstore_core.testing import running_tasks
 from alkstore_pg import PgStore
 from pg_waiting import query, until
 
@@ -50,12 +51,12 @@ async def test_a_process_that_forgets_to_close_exits_and_says_so(dsn, plain, ref
 
 async def test_a_dropped_store_ends(dsn, plain):
     """In a process that goes on, a store that was dropped ends its tasks and connections."""
-    before = asyncio.all_tasks()
+    before = running_tasks()
     stores = [await PgStore.open(dsn)]
     await (await stores[0].listen("c")).close()
     with pytest.warns(ResourceWarning, match="never closed"):
         _let_go_of(stores)
-    await until(lambda: asyncio.all_tasks() == before)
+    await until(lambda: running_tasks() == before)
     await until(query(plain, BACKENDS, 0))
 
 

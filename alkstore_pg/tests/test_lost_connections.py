@@ -7,6 +7,7 @@ import asyncpg
 import pytest
 from alkstore_core import LISTENER_RECONNECTED
 from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.testing import running_tasks
 from alkstore_pg import PgStore
 from alkstore_pg.servers import LocalServer
 from pg_proxy import proxied
@@ -113,7 +114,7 @@ async def test_nothing_leaks_over_fifty_rounds_of_lost_connections(dsn, plain):
     async with PgStore.open(dsn, max_size=3) as store:
         receiver = await store.listen("a")
         await store.queue("work").enqueue(0)
-        tasks = len(asyncio.all_tasks())
+        tasks = len(running_tasks())
         for number in range(50):
             held = [await store.begin_tx() for _ in range(3)]
             await plain.execute(TERMINATE_OTHERS)
@@ -123,7 +124,7 @@ async def test_nothing_leaks_over_fifty_rounds_of_lost_connections(dsn, plain):
                 await tx.rollback()
             await reconnected(receiver)
             await enqueued(store, number)
-        await until(lambda: len(asyncio.all_tasks()) <= tasks)
+        await until(lambda: len(running_tasks()) <= tasks)
         await until(query(plain, BACKENDS.replace("count(*)", "count(*) <= 4"), True))
     await until(query(plain, BACKENDS, 0))
 
@@ -131,7 +132,7 @@ async def test_nothing_leaks_over_fifty_rounds_of_lost_connections(dsn, plain):
 async def test_close_is_prompt_when_the_network_is_gone(dsn18):
     """A store whose server went silent closes within a few seconds, and leaves no task behind."""
     async with proxied(dsn18) as (proxy, through):
-        before = asyncio.all_tasks()
+        before = running_tasks()
         store = await PgStore.open(through)
         await store.listen("a")
         tx = await store.begin_tx()
@@ -146,7 +147,7 @@ async def test_close_is_prompt_when_the_network_is_gone(dsn18):
         with pytest.raises((ClosedError, DatabaseError)):
             await tx.rollback()
         proxy.thaw()
-        left = {task for task in asyncio.all_tasks() - before if "pg_proxy" not in repr(task)}
+        left = {task for task in running_tasks() - before if "pg_proxy" not in repr(task)}
         assert left == set()
 
 

@@ -11,6 +11,7 @@ import asyncpg
 import pytest
 from alkstore_core import LISTENER_RECONNECTED, open_store
 from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.testing import running_tasks
 from alkstore_pg import PgStore
 from alkstore_pg.servers import _unprivileged
 from pg_waiting import query, until
@@ -126,7 +127,7 @@ async def test_times_are_the_servers(dsn, plain, monkeypatch):
 
 async def test_open_says_what_is_wrong(dsn):
     """A server that is not there, a wrong database, and a malformed DSN are errors with advice; nothing is left."""
-    before = asyncio.all_tasks()
+    before = running_tasks()
     parts = urlsplit(dsn)
     for wrong, advice in (
         (f"postgresql://x@127.0.0.1:{_free_port()}/x", "check that it runs"),
@@ -139,14 +140,14 @@ async def test_open_says_what_is_wrong(dsn):
         PgStore.open(7)
     with pytest.raises(ValueError, match="max_size"):
         PgStore.open(dsn, min_size=3, max_size=2)
-    assert asyncio.all_tasks() == before
+    assert running_tasks() == before
 
 
 async def test_a_cancelled_open_leaves_nothing(dsn, plain):
     """However far an opening has come, cancelled it leaves no task and no connection."""
     async with PgStore.open(dsn):
         pass
-    before = asyncio.all_tasks()
+    before = running_tasks()
     for steps in range(40):
 
         async def opened() -> None:
@@ -160,7 +161,7 @@ async def test_a_cancelled_open_leaves_nothing(dsn, plain):
         await asyncio.wait((task,))
     others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     await until(query(plain, others, 0))
-    assert asyncio.all_tasks() == before
+    assert running_tasks() == before
 
 
 async def test_open_store_finds_the_engine_by_either_scheme(dsn):

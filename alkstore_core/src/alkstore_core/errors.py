@@ -62,6 +62,9 @@ class PayloadTooLargeError(AlkstoreError):
         self.limit = limit
         self.size = size
 
+    def __reduce__(self) -> tuple[type["PayloadTooLargeError"], tuple[int, int]]:
+        return type(self), (self.limit, self.size)
+
 
 class CodecError(AlkstoreError):
     """A payload cannot be encoded without loss, or does not decode to the type asked for (P2, P3)."""

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Self
 
-from alkstore_core.cancellation import outcome
+from alkstore_core.cancellation import outcome, own_task
 from alkstore_core.engine import Engine, Session
 from alkstore_core.errors import AlkstoreError, ClosedError
 from alkstore_core.home import Home
@@ -72,7 +72,7 @@ class Store:
         self.home.check()
         if self._closing is None:
             self._session = None
-            self._closing = asyncio.ensure_future(self.engine.close())
+            self._closing = own_task(self.engine.close())
         await outcome(self._closing)
 
     async def __aenter__(self) -> Self:

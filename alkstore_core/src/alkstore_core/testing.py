@@ -1,11 +1,19 @@
-"""For tests of code that uses alkstore: a clock that stands still until it is told to move."""
+"""For tests of code that uses alkstore: a clock that stands still until it is told to move, and what still runs."""
 
 import asyncio
+from typing import Any
 
+from alkstore_core.cancellation import unlisted
 from alkstore_core.clock import Clock
 from alkstore_core.numbers import INT64_MAX, saturating_add
 
-__all__ = ["ManualClock"]
+__all__ = ["ManualClock", "running_tasks"]
+
+
+def running_tasks() -> set[asyncio.Task[Any]]:
+    """All tasks of this event loop that have not ended: ``asyncio.all_tasks``, and alkstore's own, which that omits."""
+    loop = asyncio.get_running_loop()
+    return asyncio.all_tasks() | {task for task in unlisted if not task.done() and task.get_loop() is loop}
 
 
 class ManualClock(Clock):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
+from alkstore_core.cancellation import unlist
 from alkstore_core.engine import Engine
 from alkstore_core.errors import DatabaseError
 from alkstore_core.numbers import INT64_MAX
@@ -25,6 +26,7 @@ async def first_of(*waits: Callable[[], Awaitable[object]]) -> None:
     failures: list[Exception] = []
 
     async def run(wait: Callable[[], Awaitable[object]]) -> None:
+        unlist(asyncio.current_task())  # only the group cancels it
         try:
             await wait()
         except Exception as error:
@@ -46,6 +48,7 @@ async def all_of(works: Sequence[Callable[[], Awaitable[object]]]) -> None:
     failures: list[Exception] = []
 
     async def run(work: Callable[[], Awaitable[object]]) -> None:
+        unlist(asyncio.current_task())  # only the group cancels it
         try:
             await work()
         except Exception as error:

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from alkstore_core import LISTENER_RECONNECTED, Store, Wake, WakeReceiver
 from alkstore_core.errors import ClosedError
+from alkstore_core.testing import running_tasks
 
 from alkstore_contract_suite.harness import Harness
 from alkstore_contract_suite.leg import leg
@@ -316,9 +317,9 @@ async def test_waits_in_vain_leave_nothing_behind(store: Store) -> None:
                         await receiver.recv()
 
         await wait_in_vain(10)
-        tasks, threads, kinds = asyncio.all_tasks(), threading.active_count(), kinds_of_objects()
+        tasks, threads, kinds = running_tasks(), threading.active_count(), kinds_of_objects()
         await wait_in_vain(2000)
-        assert asyncio.all_tasks() == tasks
+        assert running_tasks() == tasks
         assert threading.active_count() <= threads
         assert grown_since(kinds, by_more_than=200) == {}
         await store.notify("orders")
@@ -376,9 +377,9 @@ async def test_dropped_listeners_leave_nothing_behind(store: Store) -> None:
 
     async with store.listen("orders") as receiver:
         await come_and_go(20)
-        tasks, threads, kinds = asyncio.all_tasks(), threading.active_count(), kinds_of_objects()
+        tasks, threads, kinds = running_tasks(), threading.active_count(), kinds_of_objects()
         await come_and_go(300)
-        assert asyncio.all_tasks() == tasks
+        assert running_tasks() == tasks
         assert threading.active_count() <= threads
         assert grown_since(kinds, by_more_than=200) == {}
         await store.notify("orders")

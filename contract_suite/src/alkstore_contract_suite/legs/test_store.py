@@ -34,6 +34,7 @@ from alkstore_core import (
     open_store,
 )
 from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError, DatabaseError
+from alkstore_core.testing import running_tasks
 
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
 from alkstore_contract_suite.leg import leg
@@ -259,11 +260,11 @@ async def test_stop_token() -> None:
 async def test_handles_touch_nothing(store: Store, second_store: Store, witness: Witness) -> None:
     """Making handles is no await: it starts nothing, stores nothing and wakes nobody, also beside a transaction."""
     async with second_store.listen("name") as receiver, store.transaction() as tx:
-        tasks = asyncio.all_tasks()
+        tasks = running_tasks()
         for make in (store.queue, store.stream, store.outbox):
             for _ in range(100):
                 assert not inspect.isawaitable(make("name"))
-        assert asyncio.all_tasks() == tasks
+        assert running_tasks() == tasks
         await tx.commit()
         await heard_nothing(second_store, receiver)
     assert await witness.jobs("name") == JobCounts()
@@ -389,7 +390,7 @@ class _Baseline:
     """The tasks, threads and files that there are while no store is open."""
 
     def __init__(self) -> None:
-        self._tasks, self._threads, self._files = asyncio.all_tasks(), set(threading.enumerate()), _open_files()
+        self._tasks, self._threads, self._files = running_tasks(), set(threading.enumerate()), _open_files()
 
     @classmethod
     async def of(cls, harness: Harness) -> "_Baseline":
@@ -400,7 +401,7 @@ class _Baseline:
 
     def check(self) -> None:
         """Fail if there are more now."""
-        assert asyncio.all_tasks() - self._tasks == set()
+        assert running_tasks() - self._tasks == set()
         assert {thread for thread in threading.enumerate() if thread.is_alive()} - self._threads == set()
         assert _open_files() <= self._files
 

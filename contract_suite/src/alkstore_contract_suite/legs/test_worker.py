@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pytest
 from alkstore_core import Job, JobHandle, JobState, Queue, StopToken, Store, Worker
 from alkstore_core.errors import ClosedError, DatabaseError
-from alkstore_core.testing import ManualClock
+from alkstore_core.testing import ManualClock, running_tasks
 
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
 from alkstore_contract_suite.leg import leg
@@ -779,7 +779,7 @@ async def test_worker_leaves_no_task_behind(harness: Harness, store: Store, end:
     queue, stop = store.queue("emails"), StopToken()
     await queue.enqueue_many(["held", "failing", "held too", "quick"])
     await queue.enqueue("later", delay=1000)
-    before = asyncio.all_tasks()
+    before = running_tasks()
     run = asyncio.create_task(Worker(queue, fail, shutdown_timeout=0).run(stop))
     await bench.begins("held", "failing", "held too", "quick")
     await harness.advance(100)
@@ -790,7 +790,7 @@ async def test_worker_leaves_no_task_behind(harness: Harness, store: Store, end:
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
-    assert asyncio.all_tasks() == before
+    assert running_tasks() == before
     assert bench.running == 0
 
 
