@@ -1,6 +1,10 @@
 """What a caller may and may not do on `tx.connection`, and what the next transaction finds (T3, T8, T9)."""
 
+import asyncio
 import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
 
 import aiosqlite
 import pytest
@@ -130,12 +134,10 @@ async def test_a_failed_commit_leaves_the_store_working(table: SqliteStore) -> N
     async with table.transaction() as tx:
         await tx.connection.execute("CREATE TABLE child (id REFERENCES orders (id) DEFERRABLE INITIALLY DEFERRED)")
     tx = await table.begin_tx()
-    await tx.connection.execute("PRAGMA defer_foreign_keys = ON")
+    await tx.connection.execute("PRAGMA foreign_keys = ON")  # has an effect as the first statement, and until the end
     await tx.enqueue("q", "ghost")
-    with pytest.raises(sqlite3.OperationalError):
-        await tx.connection.execute("INSERT INTO nowhere VALUES (1)")
-    await tx.connection.close()  # the hardest way to make a commit fail
-    with pytest.raises(DatabaseError):
+    await tx.connection.execute("INSERT INTO child VALUES (1)")
+    with pytest.raises(DatabaseError, match="FOREIGN KEY"):
         await tx.commit()
     with pytest.raises(ClosedError):
         await tx.commit()
@@ -189,3 +191,119 @@ async def test_a_hidden_commit_is_refused(table: SqliteStore) -> None:
         with pytest.raises(sqlite3.ProgrammingError):
             await tx.connection.execute("; COMMIT")
     assert await table.queue("q").claim_one("w") is None
+
+
+async def test_a_late_statement_does_not_land_in_somebody_elses_transaction(table: SqliteStore) -> None:
+    """Who kept the connection of a transaction that has ended can do nothing in the one that is open now (T3)."""
+    ended = await table.begin_tx()
+    kept = ended.connection
+    await ended.rollback()
+    async with table.transaction() as tx:
+        await tx.connection.execute("INSERT INTO orders VALUES (1)")
+        for late in (kept.execute("INSERT INTO orders VALUES (2)"), kept.close(), kept.commit(), kept.cursor()):
+            with pytest.raises(sqlite3.ProgrammingError):
+                await late
+        with pytest.raises(sqlite3.ProgrammingError):
+            kept.stop()
+    assert await orders(table) == [1]
+
+
+@pytest.mark.parametrize("ends", ["\ufeffCOMMIT", "/* a */ -- b\n;\ufeff ROLLBACK", "/***/END"])
+async def test_an_end_behind_what_sqlite_skips_is_refused(table: SqliteStore, ends: str) -> None:
+    """A byte order mark and comments do not hide it."""
+    async with table.begin_tx() as tx:
+        await tx.connection.execute("INSERT INTO orders VALUES (1)")
+        with pytest.raises(sqlite3.ProgrammingError, match="is for the transaction itself"):
+            await tx.connection.execute(ends)
+        await tx.rollback()
+    assert await orders(table) == []
+
+
+async def test_many_comments_take_no_longer(table: SqliteStore) -> None:
+    """The look at a statement is linear in it: a backtracking one would take years."""
+    async with table.begin_tx() as tx:
+        await tx.connection.execute("/* * ** */" * 2000 + "SELECT 1")
+
+
+async def test_calls_that_alter_the_connection_end_with_the_transaction(table: SqliteStore) -> None:
+    """A handler, a function or a table of the temporary schema of one transaction is not met by the next."""
+    async with table.begin_tx() as tx:
+        await tx.connection.set_progress_handler(lambda: 1, 10_000_000)
+        await tx.connection.create_function("mine", 0, lambda: 1)
+        await tx.connection.execute("CREATE TABLE temp.alkstore_jobs (wrong)")
+        await tx.commit()
+    async with table.begin_tx() as tx:
+        with pytest.raises(sqlite3.OperationalError, match="no such function"):
+            await tx.connection.execute("SELECT mine()")
+        await tx.enqueue("q", 1)
+        await tx.commit()
+
+
+async def test_the_wait_for_a_foreign_writer_begins_with_the_first_statement(path: Path) -> None:
+    """However long ago the transaction was begun."""
+    async with SqliteStore.open(path, busy_timeout=0.3) as store:
+        tx = await store.begin_tx()
+        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as foreign:
+            foreign.execute("BEGIN IMMEDIATE")
+            begun = time.monotonic()
+            with pytest.raises(DatabaseError, match="locked"):
+                await tx.enqueue("q", 1)
+            assert time.monotonic() - begun >= 0.3
+            begun = time.monotonic()
+            with pytest.raises(DatabaseError, match="locked"):
+                await tx.enqueue("q", 1)
+            assert time.monotonic() - begun >= 0.3
+            foreign.execute("ROLLBACK")
+            await tx.enqueue("q", 1)
+            await tx.commit()
+
+
+async def test_a_rollback_ends_what_is_under_way(path: Path) -> None:
+    """Neither a wait for a foreign writer nor a long statement keeps a rollback, or a close, waiting."""
+    endless = "WITH RECURSIVE c (n) AS (SELECT begun() UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c"
+    loop, begun = asyncio.get_running_loop(), asyncio.Event()
+    async with SqliteStore.open(path, busy_timeout=3600) as store:
+        with closing(sqlite3.connect(path, isolation_level=None)) as foreign:
+            foreign.execute("BEGIN IMMEDIATE")
+            tx = await store.begin_tx()
+            waiting = asyncio.ensure_future(tx.enqueue("q", 1))
+            await asyncio.sleep(0)
+            async with asyncio.timeout(10):
+                await tx.rollback()
+                with pytest.raises(ClosedError):
+                    await waiting
+        tx = await store.begin_tx()
+        await tx.connection.create_function("begun", 0, lambda: loop.call_soon_threadsafe(begun.set) is None)
+        running = asyncio.ensure_future(tx.connection.execute_fetchall(endless))
+        async with asyncio.timeout(10):
+            await begun.wait()
+            await store.close()
+            with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+                await running
+        with pytest.raises(ClosedError):
+            await tx.commit()
+
+
+async def test_what_was_under_way_at_the_commit_wakes(path: Path) -> None:
+    """A notify that was begun and not awaited before the commit reaches other processes each time (N7)."""
+    async with SqliteStore.open(path) as store, SqliteStore.open(path) as other, other.listen("c") as receiver:
+        for _ in range(5):
+            tx = await store.begin_tx()
+            notified = asyncio.ensure_future(tx.notify("c"))
+            await asyncio.sleep(0)
+            await tx.commit()
+            await notified
+            async with asyncio.timeout(10):
+                await receiver.recv()
+
+
+async def test_no_clock_makes_a_stamp_that_cannot_be_stored(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The year 5000 included."""
+    monkeypatch.setattr(time, "time_ns", lambda: 95_617_584_000 * 10**9)
+    async with asyncio.timeout(10):
+        await store.notify("c")
+        async with store.transaction() as tx:
+            await tx.notify("c")
+        await store.queue("q").enqueue(1)

@@ -288,3 +288,60 @@ async def test_a_closed_store_takes_nothing_more_on_an_enlisted_transaction(path
         with pytest.raises(ClosedError):
             await tx.enqueue("q", 1)
         await connection.commit()
+
+
+async def test_a_handle_does_not_write_into_the_sessions_next_transaction(
+    store: SqliteStore, engine: AsyncEngine
+) -> None:
+    """It was for the one that has ended (T8, T10)."""
+    async with AsyncSession(engine) as session:
+        await session.execute(text("INSERT INTO orders VALUES (1)"))
+        tx = store.enlist(session)
+        await tx.enqueue("q", "kept")
+        await session.commit()
+        await session.execute(text("INSERT INTO orders VALUES (2)"))
+        with pytest.raises(ClosedError):
+            await tx.enqueue("q", "ghost")
+        await session.commit()
+    async with engine.connect() as connection:
+        await connection.execute(text("INSERT INTO orders VALUES (3)"))
+        tx = store.enlist(connection)
+        await tx.enqueue("q", "kept too")
+        await connection.commit()
+        await connection.execute(text("INSERT INTO orders VALUES (4)"))
+        with pytest.raises(ClosedError):
+            await tx.enqueue("q", "ghost")
+        await connection.commit()
+    assert await payloads(store) == [b'"kept"', b'"kept too"']
+
+
+async def test_a_session_that_only_reads_again_does_not_stand_in_its_tasks_way(
+    store: SqliteStore, engine: AsyncEngine
+) -> None:
+    """What was joined has ended, so writing on the store does not wait for itself (T11)."""
+    async with AsyncSession(engine) as session:
+        await session.execute(text("INSERT INTO orders VALUES (1)"))
+        await store.enlist(session).enqueue("q", "a")
+        await session.commit()
+        await session.execute(text("SELECT 1"))
+        await store.queue("q").enqueue("b")
+    assert await payloads(store) == [b'"a"', b'"b"']
+
+
+async def test_a_connections_own_ways_of_reading_do_not_matter(path: Path, store: SqliteStore) -> None:
+    """Neither text as bytes nor rows of another kind."""
+    async with aiosqlite.connect(path, isolation_level=None) as connection:
+        connection.text_factory = bytes
+        connection.row_factory = lambda _cursor, _row: None
+        await connection.execute("BEGIN IMMEDIATE")
+        await store.enlist(connection).enqueue("q", "a")
+        await connection.execute("COMMIT")
+    assert await payloads(store) == [b'"a"']
+
+
+async def test_a_session_without_one_database_is_refused_with_what_to_do(store: SqliteStore) -> None:
+    """As the contract's error, and not SQLAlchemy's."""
+    async with AsyncSession() as session:
+        await session.begin()
+        with pytest.raises(DatabaseError, match="enlist its connection"):
+            store.enlist(session)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -286,3 +287,29 @@ async def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Path) -
     assert result["tx"] is not None
     assert result["claimed"] == result["stored"]
     assert result["again"] > max(result["stored"])
+
+
+async def test_a_link_leads_to_the_same_gate(tmp_path: Path) -> None:
+    """Whoever opens the file by another name waits for the same turn."""
+    real, link = tmp_path / "real.db", tmp_path / "link.db"
+    async with SqliteStore.open(real) as store:
+        link.symlink_to(real)
+        async with SqliteStore.open(link, busy_timeout=0.1) as other, store.transaction() as tx:
+            await tx.enqueue("q", 1)
+            with pytest.raises(DatabaseError, match="the writer was taken"):
+                await other.queue("q").enqueue(2)
+    assert {file.name for file in tmp_path.iterdir()} == {"real.db", "link.db", "real.db-gate", "real.db-gate-next"}
+
+
+async def test_who_may_write_the_database_may_use_its_gate(tmp_path: Path) -> None:
+    """The sidecar files are as open as the database is, once it is opened again, and no less than they were."""
+    path = tmp_path / "app.db"
+    async with SqliteStore.open(path):
+        pass
+    path.chmod(0o666)
+    async with SqliteStore.open(path):
+        pass
+    path.chmod(0o600)
+    async with SqliteStore.open(path):
+        pass
+    assert {stat.S_IMODE((tmp_path / f"app.db-{role}").stat().st_mode) for role in ("gate", "gate-next")} == {0o666}

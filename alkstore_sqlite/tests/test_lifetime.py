@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.testing import running_tasks
 from alkstore_sqlite import SqliteStore
 
 
@@ -44,7 +45,7 @@ async def opened(path: Path) -> SqliteStore:
 
 async def test_opening_and_closing_leaves_nothing(path: Path) -> None:
     """A store that did all it can leaves no thread, task or file behind when it is closed."""
-    before = threading.active_count(), descriptors(), len(asyncio.all_tasks())
+    before = threading.active_count(), descriptors(), len(running_tasks())
     for _ in range(5):
         async with SqliteStore.open(path) as store:
             receiver = await store.listen("c")
@@ -58,7 +59,7 @@ async def test_opening_and_closing_leaves_nothing(path: Path) -> None:
         with pytest.warns(ResourceWarning, match="dropped undecided"):
             del undecided
     gc.collect()
-    assert (threading.active_count(), descriptors(), len(asyncio.all_tasks())) == before
+    assert (threading.active_count(), descriptors(), len(running_tasks())) == before
 
 
 async def test_a_dropped_handle_gives_the_writer_back(store: SqliteStore) -> None:
@@ -145,12 +146,12 @@ async def test_close_waits_for_what_is_just_ending_or_beginning(path: Path) -> N
 async def test_ten_thousand_waits_that_time_out_leave_nothing(store: SqliteStore) -> None:
     """A wait that ends early takes its waiter with it."""
     async with store.listen("c") as receiver:
-        before = threading.active_count(), len(asyncio.all_tasks())
+        before = threading.active_count(), len(running_tasks())
         for _ in range(10_000):
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0):
                     await receiver.recv()
-        assert (threading.active_count(), len(asyncio.all_tasks())) == before
+        assert (threading.active_count(), len(running_tasks())) == before
         await store.notify("c")
         async with asyncio.timeout(10):
             assert (await receiver.recv()) is not None
@@ -229,3 +230,63 @@ async def test_the_first_transaction_is_not_handed_out_by_a_closing_store(path: 
                 await outcome.commit()
             with pytest.warns(ResourceWarning, match="dropped undecided") if outcome.is_open else nullcontext():
                 del outcome
+
+
+@pytest.mark.parametrize("waited", [False, True])
+def test_an_event_loop_that_ends_with_a_transaction_open_locks_nobody_out(path: Path, waited: bool) -> None:
+    """Dropped, it is rolled back although no loop is left to do it, and other loops and processes go on (T5)."""
+
+    async def leave_open() -> None:
+        store = await SqliteStore.open(path)
+        if waited:  # so that the writer thread hands it out
+            first = await store.begin_tx()
+            second = asyncio.ensure_future(begun(store))
+            await asyncio.sleep(0)
+            await first.rollback()
+            tx = await second
+        else:
+            tx = await store.begin_tx()
+        await tx.enqueue("q", "ghost")
+
+    async def enqueued() -> list[bytes]:
+        async with SqliteStore.open(path, busy_timeout=10) as store:
+            await store.queue("q").enqueue("real")
+            return [handle.job.payload for handle in await store.queue("q").claim_batch("w", 9)]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(leave_open())
+        gc.collect()
+        assert asyncio.run(enqueued()) == [b'"real"']
+
+
+async def test_who_cancels_all_tasks_leaves_a_commit_whole_and_the_store_working(path: Path) -> None:
+    """As asyncio.run does at its end, at every stage of a transaction, and of a close (T4, T12, T13)."""
+    for turns in range(12):
+        store = await SqliteStore.open(path, busy_timeout=5)
+
+        async def work(store: SqliteStore = store, turns: int = turns) -> None:
+            async with store.transaction() as tx:
+                await tx.enqueue(f"q{turns}", 1)
+                await tx.enqueue(f"q{turns}", 2)
+
+        working = asyncio.ensure_future(work())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await cancel_all_tasks(working)
+        async with asyncio.timeout(10):
+            await store.queue("q").enqueue(turns)
+            assert len(await store.queue(f"q{turns}").claim_batch("w", 9)) in (0, 2)
+        closing = asyncio.ensure_future(store.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await cancel_all_tasks(closing)
+        async with asyncio.timeout(10):
+            await store.close()
+
+
+async def cancel_all_tasks(*waited_for: "asyncio.Future[None]") -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*waited_for, return_exceptions=True)

@@ -4,8 +4,10 @@ import asyncio
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import aiosqlite
 import pytest
 from alkstore_core.errors import DatabaseError
 from alkstore_sqlite import SqliteStore
@@ -138,3 +140,21 @@ async def test_eight_processes_may_make_the_same_file_at_once(tmp_path: Path) ->
         assert connection.execute("SELECT count(*) FROM alkstore_jobs").fetchone() == (8,)
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         connection.close()
+
+
+async def test_a_newer_schema_stops_transactions_too(path: Path, store: SqliteStore) -> None:
+    """Those of the store and joined ones: a file that was migrated meanwhile is not written to by old rules (X2)."""
+    tx = await store.begin_tx()
+    with closing(sqlite3.connect(path, isolation_level=None)) as newer:
+        newer.execute("UPDATE alkstore_meta SET value = 99 WHERE key = 'schema_version'")
+        newer.execute("ALTER TABLE alkstore_jobs ADD COLUMN novel TEXT")
+    with pytest.raises(DatabaseError, match="schema version 99"):
+        await tx.enqueue("q", 1)
+    await tx.rollback()
+    async with aiosqlite.connect(path, isolation_level=None) as connection:
+        await connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseError, match="schema version 99"):
+            await store.enlist(connection).enqueue("q", 1)
+        await connection.execute("ROLLBACK")
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM alkstore_jobs").fetchone() == (0,)

@@ -1,11 +1,14 @@
 """Noticing other processes' commits: nothing missed, nothing twice, bounded (N2, N5, N6, N7)."""
 
 import asyncio
+import gc
 import sqlite3
-from contextlib import suppress
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
+from alkstore_core.errors import DatabaseError
 from alkstore_core.wakes import channel_topic
 from alkstore_sqlite import SqliteStore, notify
 from alkstore_sqlite.watcher import Watcher
@@ -97,3 +100,32 @@ async def test_cancelled_listens_leave_no_subscription(store: SqliteStore) -> No
 
 async def listened(store: SqliteStore):
     return await store.listen("c")
+
+
+async def test_a_watcher_that_cannot_look_ends_its_receivers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a while of failing it says so, to who listens and to who wants to: nobody waits in silence (N5)."""
+    monkeypatch.setattr("alkstore_sqlite.watcher._PATIENCE_S", 0.05)
+    async with SqliteStore.open(path) as store, store.listen("c") as receiver:
+        with closing(sqlite3.connect(path, isolation_level=None)) as spoiler:
+            spoiler.execute("DROP TABLE alkstore_wakes")
+        async with asyncio.timeout(10):
+            assert await receiver.recv() is None
+            with pytest.raises(DatabaseError, match="alkstore_wakes"):
+                await store.listen("c")
+
+
+async def test_the_receivers_of_a_dropped_store_end(path: Path) -> None:
+    """Nothing would wake them any more (N5, T15)."""
+
+    async def listening():
+        store = await SqliteStore.open(path)
+        return await store.listen("c")
+
+    with pytest.warns(ResourceWarning, match="never closed"):
+        receiver = await listening()
+    async with asyncio.timeout(10):
+        assert await receiver.recv() is None
+    for thread in threading.enumerate():
+        if thread.name.startswith("alkstore"):
+            thread.join(10)
+    gc.collect()  # its files are closed with it

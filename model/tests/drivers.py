@@ -1,6 +1,5 @@
 """The engines that are held against one another. A further engine is one more class here, and its name in `DRIVERS`."""
 
-import asyncio
 import contextlib
 import sqlite3
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
@@ -119,9 +118,7 @@ class SqliteDriver(Driver):
     @staticmethod
     async def bury(engine: Engine) -> None:
         assert isinstance(engine, SqliteEngine)
-        await asyncio.sleep(0)  # a transaction that was dropped with the store begins to be rolled back
-        while engine._background:
-            await asyncio.wait(engine._background)
+        await engine._free.wait()  # a transaction that was dropped with the store is rolled back
         if engine._idle_connection is not None:
             await engine._idle_connection.close()
 

@@ -2,8 +2,10 @@
 
 It is aiosqlite's, with a connection class underneath that begins the transaction with the first statement (so that a
 transaction costs no round trip by itself), and that keeps commit and rollback to `Transaction.commit` and `rollback`.
+One thread and one SQLite connection serve one transaction after the other; what a caller holds serves only theirs.
 """
 
+import contextlib
 import re
 import sqlite3
 import time
@@ -15,18 +17,36 @@ from typing import Any, TypeVar
 import aiosqlite
 
 from alkstore_sqlite.database import Database, begin_immediate
+from alkstore_sqlite.migrations import SchemaCheck
 
 T = TypeVar("T")
 
 _SPECIAL = re.compile(
-    r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*(?:"
+    # What SQLite skips: blanks, a byte order mark, and comments. Possessive, so that many of them take no longer.
+    r"(?:[\s;\ufeff]++|--[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+(?:"
     r"(?P<ends>BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b))"
-    r"|(?P<lasts>PRAGMA|ATTACH|DETACH|CREATE\s+TEMP(?:ORARY)?)"
+    r"|(?P<before>PRAGMA\s+foreign_keys)"
+    r"|(?P<lasts>PRAGMA|ATTACH|DETACH|CREATE)"
     r")\b",
-    re.IGNORECASE | re.DOTALL,
+    re.IGNORECASE,
 )
-"""Statements that begin or end a transaction, which ROLLBACK TO a savepoint does not; and those that set something on
-the connection that would outlast it."""
+"""Statements that begin or end a transaction, which ROLLBACK TO a savepoint does not; one that does nothing inside; and
+those that may leave something on the connection that outlasts it."""
+_ALTERING = (
+    "create_aggregate",
+    "create_collation",
+    "create_function",
+    "create_window_function",
+    "deserialize",
+    "enable_load_extension",
+    "load_extension",
+    "set_authorizer",
+    "set_progress_handler",
+    "set_trace_callback",
+    "setconfig",
+    "setlimit",
+)
+"""Calls that leave something on it."""
 
 
 class CallerCursor(sqlite3.Cursor):
@@ -59,8 +79,13 @@ class CallerConnection(sqlite3.Connection):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.deadline: float | None = None
-        """When to stop waiting for foreign writers, on the monotonic clock; None outside a transaction."""
+        self.is_open = False
+        """Whether it is in a caller's transaction."""
+        self.is_given_up = False
+        """Whether that one is being rolled back, so that it need not wait for its BEGIN any more."""
+        self.patience = 0.0
+        """How many seconds to wait for foreign writers."""
+        self.check_schema: Callable[[sqlite3.Cursor], object]
         self.begun = False
         """Whether this transaction's BEGIN was executed."""
         self.is_altered = False
@@ -72,8 +97,10 @@ class CallerConnection(sqlite3.Connection):
 
         Raises:
             sqlite3.ProgrammingError: the transaction has ended, or `sql` would end it.
+            sqlite3.OperationalError: it cannot begin: another writer was too slow, or it is rolled back already.
+            DatabaseError: the file's schema is newer by now (X2).
         """
-        if self.deadline is None:
+        if not self.is_open:
             raise sqlite3.ProgrammingError("this transaction has ended: begin another one")
         special = _SPECIAL.match(sql)
         if special is not None:
@@ -82,10 +109,23 @@ class CallerConnection(sqlite3.Connection):
                     f"{sql.strip()!r} is for the transaction itself: call its commit() or rollback(), or use SAVEPOINT"
                 )
             self.is_altered = True
+            if special["before"] and not self.begun:
+                return
         self.refuse_undone()
+        self._refuse_given_up()
         if not self.begun:
-            begin_immediate(sqlite3.Cursor(self), self.deadline)
+            with own_cursor(self) as cursor:
+                begin_immediate(cursor, time.monotonic() + self.patience, self._refuse_given_up)
+                try:
+                    self.check_schema(cursor)
+                except BaseException:
+                    cursor.execute("ROLLBACK")
+                    raise
             self.begun = True
+
+    def _refuse_given_up(self, cause: sqlite3.Error | None = None) -> None:
+        if self.is_given_up:
+            raise sqlite3.OperationalError("this transaction was rolled back before the statement began") from cause
 
     def refuse_undone(self) -> None:
         """Raise sqlite3.OperationalError if SQLite has rolled the transaction back by itself.
@@ -104,8 +144,7 @@ class CallerConnection(sqlite3.Connection):
 
         One left in the middle of its rows would hold on to a snapshot, and the next transaction could not write.
         """
-        self.deadline = None
-        self.begun = False
+        self.is_open = self.begun = False
         for cursor in list(self._cursors):
             cursor.close()
         self._cursors.clear()
@@ -140,9 +179,69 @@ class CallerConnection(sqlite3.Connection):
         raise sqlite3.ProgrammingError("this connection is alkstore's: call rollback() on the transaction")
 
 
+def _altering(name: str) -> Any:
+    def call(self: CallerConnection, *arguments: Any, **options: Any) -> Any:
+        self.is_altered = True
+        return getattr(sqlite3.Connection, name)(self, *arguments, **options)
+
+    return call
+
+
+for _name in _ALTERING:
+    if hasattr(sqlite3.Connection, _name):  # some are newer than others
+        setattr(CallerConnection, _name, _altering(_name))
+
+
+class TransactionConnection(aiosqlite.Connection):
+    """aiosqlite's connection as one transaction's caller has it: of no use to them once that has ended.
+
+    A statement that comes late, from a task that was left behind, would land in somebody else's transaction.
+    """
+
+    def __init__(self, whole: aiosqlite.Connection) -> None:
+        # Not aiosqlite's own, which makes a thread: it shares the one of `whole`.
+        self.__dict__.update(vars(whole))
+        self._has_ended = False
+
+    def __del__(self) -> None:
+        """Nothing: there is nothing of its own to close."""
+
+    def end(self) -> None:
+        """From here on every call is refused."""
+        self._has_ended = True
+
+    @property
+    def _conn(self) -> sqlite3.Connection:
+        self._refuse_ended()
+        return super()._conn
+
+    async def _execute(self, fn: Any, *arguments: Any, **options: Any) -> Any:
+        self._refuse_ended()
+        return await super()._execute(fn, *arguments, **options)  # type: ignore[no-untyped-call]
+
+    async def close(self) -> None:
+        raise sqlite3.ProgrammingError("this connection is alkstore's: end the transaction instead")
+
+    def stop(self) -> Any:
+        raise sqlite3.ProgrammingError("this connection is alkstore's: end the transaction instead")
+
+    def _refuse_ended(self) -> None:
+        if self._has_ended:
+            raise sqlite3.ProgrammingError("this transaction has ended: begin another one")
+
+
 async def connect(database: Database) -> aiosqlite.Connection:
     """A new connection for callers' transactions."""
-    connection = aiosqlite.Connection(lambda: database.connect(CallerConnection, checkpoints=True), 64)
+    check_schema = SchemaCheck(database.path)
+
+    def connected() -> CallerConnection:
+        connection = database.connect(CallerConnection, checkpoints=True)
+        assert isinstance(connection, CallerConnection)
+        connection.check_schema = check_schema
+        connection.patience = database.busy_timeout
+        return connection
+
+    connection = aiosqlite.Connection(connected, 64)
     # aiosqlite's thread is not a daemon: a forgotten store would keep the process from ending (T15).
     connection._thread.daemon = True  # noqa: SLF001 - there is no other way to it
     return await connection
@@ -157,11 +256,18 @@ async def on_thread(connection: aiosqlite.Connection, work: Callable[[sqlite3.Co
 
 
 def undo(connection: sqlite3.Connection) -> None:
-    """Roll back whatever is open: a connection does not, when it is closed while somebody still has a cursor of it."""
+    """Roll back whatever is open: a connection does not, when it is closed while somebody still has a cursor of it.
+
+    Raises:
+        sqlite3.Error: it cannot be rolled back.
+    """
     assert isinstance(connection, CallerConnection)
-    connection.leave()
+    connection.leave()  # first: with its cursors nothing is left running that an interrupt is meant for
     if connection.in_transaction:
-        sqlite3.Connection.rollback(connection)
+        with contextlib.suppress(sqlite3.OperationalError):
+            sqlite3.Cursor(connection).execute("ROLLBACK")
+    if connection.in_transaction:  # a late interrupt met the ROLLBACK itself
+        sqlite3.Cursor(connection).execute("ROLLBACK")
 
 
 @contextmanager
@@ -184,9 +290,39 @@ def is_altered(connection: aiosqlite.Connection) -> bool:
     return raw.is_altered
 
 
-def start(connection: aiosqlite.Connection, busy_timeout: float) -> None:
+def start(connection: aiosqlite.Connection) -> TransactionConnection:
     """Let the next statement begin a transaction; whatever the last one set for its own reads is gone."""
     raw: CallerConnection = connection._conn  # type: ignore[assignment]  # noqa: SLF001
     raw.row_factory = None
     raw.text_factory = str
-    raw.deadline = time.monotonic() + busy_timeout
+    raw.is_open, raw.is_given_up = True, False
+    return TransactionConnection(connection)
+
+
+def give_up(connection: aiosqlite.Connection) -> None:
+    """Whatever statement is under way is for nothing, since all is rolled back: end it soon.
+
+    One that is about to start may miss it: call this again until the rollback has begun.
+    """
+    with contextlib.suppress(ValueError, sqlite3.Error):  # closed
+        raw: CallerConnection = connection._conn  # type: ignore[assignment]  # noqa: SLF001
+        raw.is_given_up = True
+        if raw.is_open:
+            raw.interrupt()
+
+
+def end_alone(connection: aiosqlite.Connection, ended: Callable[[], object]) -> None:
+    """Roll back and close on the connection's own thread, where nobody waits, and no event loop may be left to.
+
+    `ended` is called after the rollback, on that thread.
+    """
+
+    def work() -> None:
+        try:
+            with contextlib.suppress(sqlite3.Error, ValueError):
+                undo(connection._conn)  # noqa: SLF001
+        finally:
+            connection.stop()
+            ended()
+
+    connection._tx.put_nowait((None, work))  # noqa: SLF001

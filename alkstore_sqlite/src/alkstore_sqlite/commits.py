@@ -12,7 +12,7 @@ from alkstore_core.wakes import WakeHub
 
 from alkstore_sqlite.database import Database, begin_immediate
 from alkstore_sqlite.failures import is_busy, is_full
-from alkstore_sqlite.migrations import known_migrations, refuse_newer, schema_version
+from alkstore_sqlite.migrations import SchemaCheck
 from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Operation, Scope, drive
 
@@ -67,7 +67,7 @@ class GroupCommit:
         self._clock = clock
         self._hub = hub
         self._own_stamps = own_stamps
-        self._ddl_count = -1
+        self._check_schema = SchemaCheck(database.path)
         self.disk_full = False
         """Whether the last failure, here or of a caller's transaction, was a full disk."""
 
@@ -87,11 +87,7 @@ class GroupCommit:
                 self._connection = self._database.connect(checkpoints=True)
             cursor = self._connection.cursor()
             begin_immediate(cursor, deadline, meanwhile)
-            # Any DDL by anybody counts this up: only then is it worth asking whether a newer alkstore migrated.
-            ddl_count: int = cursor.execute("PRAGMA schema_version").fetchone()[0]
-            if ddl_count != self._ddl_count:
-                refuse_newer(schema_version(cursor), self._database.path, known_migrations())
-                self._ddl_count = ddl_count
+            self._check_schema(cursor)
         except sqlite3.Error as error:
             self.roll_back()
             if is_busy(error):
@@ -115,8 +111,9 @@ class GroupCommit:
         if len(batch) == 1 and not has_room:
             return outcomes, topics
         outcomes, woken = [], set[str]()
+        deadline = time.monotonic() + self._database.busy_timeout
         for request in batch:
-            outcome, topics = self._alone(request)
+            outcome, topics = self._alone(request, deadline)
             outcomes.append(outcome)
             woken.update(topics)
         return outcomes, woken
@@ -148,9 +145,9 @@ class GroupCommit:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
 
-    def _alone(self, request: Request) -> tuple[Outcome, Collection[str]]:
+    def _alone(self, request: Request, deadline: float) -> tuple[Outcome, Collection[str]]:
         try:
-            if not self.begin(time.monotonic() + self._database.busy_timeout):
+            if not self.begin(deadline):
                 raise self._database.too_busy()
         except Exception as error:
             return (request, None, error), ()

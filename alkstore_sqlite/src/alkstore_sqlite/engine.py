@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import contextlib
+import os
 import sqlite3
 import warnings
 import weakref
@@ -19,7 +20,7 @@ from alkstore_core.wakes import Subscription, WakeHub
 from alkstore_sqlite import caller
 from alkstore_sqlite.commits import Build, GroupCommit, Undo
 from alkstore_sqlite.database import Database, checked_library
-from alkstore_sqlite.enlisted import EnlistedTransaction, in_transaction
+from alkstore_sqlite.enlisted import EnlistedTransaction, Joined
 from alkstore_sqlite.failures import is_full
 from alkstore_sqlite.readers import Readers
 from alkstore_sqlite.session import SqliteSession
@@ -60,8 +61,7 @@ class SqliteEngine(Engine):
         self._opened = False
         self._idle_connection: aiosqlite.Connection | None = None
         self._transaction: SqliteTransaction | None = None
-        self._enlisted: weakref.WeakKeyDictionary[asyncio.Task[Any], list[object]] = weakref.WeakKeyDictionary()
-        self._background: set[asyncio.Task[None]] = set()
+        self._enlisted: weakref.WeakKeyDictionary[asyncio.Task[Any], list[Joined]] = weakref.WeakKeyDictionary()
         self._free = asyncio.Event()
         """Set while no transaction has the caller's connection, or is about to."""
         self._free.set()
@@ -142,9 +142,9 @@ class SqliteEngine(Engine):
         enlisted = EnlistedTransaction(self, connection)
         task = asyncio.current_task()
         if task is not None:
-            # The connections, and not the handles: a handle may be dropped while its transaction is still open.
-            held = [other for other in self._enlisted.get(task, ()) if in_transaction(other)]
-            self._enlisted[task] = [*held, connection]
+            # What was joined, and not the handles: a handle may be dropped while its transaction is still open.
+            held = [other for other in self._enlisted.get(task, ()) if other.is_open]
+            self._enlisted[task] = [*held, enlisted.joined]
         return enlisted
 
     async def watch(self, topic: str) -> Subscription:
@@ -176,7 +176,7 @@ class SqliteEngine(Engine):
             return
         transaction = self._transaction
         held = transaction is not None and transaction.is_open and transaction.holder is task
-        if held or any(in_transaction(connection) for connection in self._enlisted.get(task, ())):
+        if held or any(joined.is_open for joined in self._enlisted.get(task, ())):
             raise DatabaseError(
                 "this task holds an open transaction on this store and SQLite has one writer, so this write would "
                 "wait for itself: do it on the transaction, or after its end"
@@ -196,23 +196,24 @@ class SqliteEngine(Engine):
 
     async def discard(self, connection: aiosqlite.Connection) -> None:
         """A transaction did not end in order: its connection is closed, whatever is open on it."""
-        with contextlib.suppress(sqlite3.Error, ValueError):
-            await caller.on_thread(connection, caller.undo)
-        with contextlib.suppress(sqlite3.Error, ValueError):
-            await connection.close()
-        self._transaction = None
-        self._free.set()
+        try:
+            with contextlib.suppress(sqlite3.Error, ValueError):
+                await caller.on_thread(connection, caller.undo)
+            with contextlib.suppress(sqlite3.Error, ValueError):
+                await connection.close()
+        finally:
+            self._transaction = None
+            self._free.set()
 
-    def roll_back_abandoned(self, transaction: SqliteTransaction) -> None:
-        """Roll a dropped transaction back in the background. From any thread."""
+    def note_abandoned(self) -> None:
+        """A dropped transaction has been rolled back, and its connection closed. From any thread."""
 
-        def start() -> None:
-            task = self._loop.create_task(transaction.finish_abandoned())
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
+        def end() -> None:
+            self._transaction = None
+            self._free.set()
 
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and the slot nobody's
-            self._loop.call_soon_threadsafe(start)
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(end)
 
     async def _connect(self) -> None:
         self._idle_connection = await caller.connect(self.database)
@@ -220,7 +221,6 @@ class SqliteEngine(Engine):
     def _begun(self, lease: Lease) -> SqliteTransaction:
         connection, self._idle_connection = self._idle_connection, None
         assert connection is not None
-        caller.start(connection, self.database.busy_timeout)
         self._transaction = SqliteTransaction(self, connection, lease, asyncio.current_task())
         return self._transaction
 
@@ -236,3 +236,4 @@ def _warn_of_forgotten() -> None:
 
 _open_engines: weakref.WeakSet[SqliteEngine] = weakref.WeakSet()
 atexit.register(_warn_of_forgotten)
+os.register_at_fork(after_in_child=_open_engines.clear)  # they are the parent's

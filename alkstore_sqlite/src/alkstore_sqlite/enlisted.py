@@ -5,6 +5,7 @@ is written with each operation, so a savepoint takes it back, and every watcher 
 """
 
 import asyncio
+import os
 import sqlite3
 import sys
 from collections.abc import Awaitable
@@ -17,6 +18,7 @@ from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError
 
 from alkstore_sqlite.caller import on_thread, own_cursor
 from alkstore_sqlite.commits import Build, Undo
+from alkstore_sqlite.migrations import SchemaCheck
 from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Scope, drive
 from alkstore_sqlite.session import SqliteSession
@@ -43,11 +45,13 @@ def refuse_unjoinable(connection: Any) -> None:
         return
     alchemy = sys.modules.get("sqlalchemy.ext.asyncio")
     if alchemy is not None and isinstance(connection, alchemy.AsyncSession | alchemy.AsyncConnection):
-        driver = (
-            connection.get_bind().dialect.driver
-            if isinstance(connection, alchemy.AsyncSession)
-            else (connection.dialect.driver)
-        )
+        try:
+            bind = connection.get_bind() if isinstance(connection, alchemy.AsyncSession) else connection
+        except Exception as error:
+            raise DatabaseError(
+                f"cannot enlist this AsyncSession, which has no one database: enlist its connection. {error}"
+            ) from error
+        driver = bind.dialect.driver
         if driver != "aiosqlite":
             raise DatabaseError(f"cannot enlist a SQLAlchemy connection on {driver}: this store needs sqlite+aiosqlite")
         if not connection.in_transaction():
@@ -61,14 +65,33 @@ def refuse_unjoinable(connection: Any) -> None:
     )
 
 
-def in_transaction(connection: Any) -> bool:
-    """Whether the caller's transaction on it is still open."""
-    if isinstance(connection, aiosqlite.Connection):
-        try:
-            return connection.in_transaction
-        except ValueError:
-            return False
-    return bool(connection.in_transaction())
+class Joined:
+    """A caller's transaction, as distinct from the next one on the same connection.
+
+    aiosqlite has nothing that tells them apart, so there the next one passes for the same.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+        self._transaction = self._current()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self._transaction is not None and self._current() is self._transaction
+
+    def _current(self) -> object | None:
+        if isinstance(self.connection, aiosqlite.Connection):
+            try:
+                return self.connection if self.connection.in_transaction else None
+            except ValueError:
+                return None
+        alchemy = sys.modules["sqlalchemy.ext.asyncio"]
+        if isinstance(self.connection, alchemy.AsyncSession):
+            session = self.connection.sync_session
+            return session.get_transaction() if session.in_transaction() else None
+        connection = self.connection.sync_connection
+        return None if connection is None or connection.closed else connection.get_transaction()
 
 
 class EnlistedTransaction(SqliteSession, EngineTransaction):
@@ -78,6 +101,8 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         refuse_unjoinable(connection)
         self._engine = engine
         self._given = connection
+        self.joined = Joined(connection)
+        self._check_schema = SchemaCheck(engine.database.path)
         self._prepared: aiosqlite.Connection | None = None
         self._resolving = asyncio.Lock()
 
@@ -94,6 +119,7 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
             if not connection.in_transaction:
                 raise ClosedError("the enlisted transaction has ended: enlist again in the next one")
             with own_cursor(connection) as cursor:
+                self._check_schema(cursor)
                 cursor.execute("SAVEPOINT alkstore")
                 try:
                     result = drive(cursor, build(scope, *arguments))
@@ -119,7 +145,7 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         return self._write(build, *arguments)
 
     async def _resolved(self) -> aiosqlite.Connection:
-        if not in_transaction(self._given):
+        if not self.joined.is_open:
             raise ClosedError("the enlisted transaction has ended: enlist again in the next one")
         async with self._resolving:  # SQLAlchemy's sessions are for one task at a time
             try:
@@ -139,7 +165,9 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         return driver
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        path: str = sqlite3.Cursor(connection).execute("PRAGMA database_list").fetchone()[2]
+        with own_cursor(connection) as cursor:
+            connection.text_factory = os.fsdecode
+            path: str = cursor.execute("PRAGMA database_list").fetchone()[2]
         ours = self._engine.database.identity()
         try:
             status = Path(path).stat()

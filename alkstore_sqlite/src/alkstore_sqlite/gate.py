@@ -14,6 +14,7 @@ import random
 import time
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 _POLL_S = 0.0002
 """How often the next in line looks whether its turn has come."""
@@ -27,13 +28,19 @@ class Gate:
     def __init__(self, path: str) -> None:
         """Open the two sidecar files of the database at `path`; they are never deleted.
 
+        They stand beside the file itself, as SQLite's own do, whatever links lead to it; and who may write the
+        database may open them.
+
         Raises:
             OSError: they cannot be made.
         """
         self._files: list[int] = []
+        path = os.path.realpath(path)
         try:
             for role in ("gate-next", "gate"):
                 self._files.append(os.open(f"{path}-{role}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+                with contextlib.suppress(OSError):  # there is no database yet, or the sidecar is somebody else's
+                    _open_up(self._files[-1], Path(path).stat().st_mode)
         except OSError:
             self.close()
             raise
@@ -86,6 +93,11 @@ class Gate:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _open_up(file: int, mode: int) -> None:
+    wanted = os.fstat(file).st_mode & 0o777 | mode & 0o666
+    os.fchmod(file, wanted)
 
 
 def _locked(file: int, pause: float = 0.0) -> bool:

@@ -48,6 +48,22 @@ def refuse_newer(version: int, path: str, migrations: Sequence[Migration]) -> No
         )
 
 
+class SchemaCheck:
+    """Looks at the beginning of each transaction of one connection whether the schema is newer by now (X2)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._ddl_count = -1
+
+    def __call__(self, cursor: sqlite3.Cursor) -> None:
+        """Raise DatabaseError if it is."""
+        # Any DDL by anybody counts this up: only then is it worth asking whether a newer alkstore migrated.
+        ddl_count: int = cursor.execute("PRAGMA schema_version").fetchone()[0]
+        if ddl_count != self._ddl_count:
+            refuse_newer(schema_version(cursor), self._path, known_migrations())
+            self._ddl_count = ddl_count
+
+
 def migrate(cursor: sqlite3.Cursor, path: str, migrations: Sequence[Migration]) -> None:
     """Bring the schema forward, each version in a transaction of its own.
 

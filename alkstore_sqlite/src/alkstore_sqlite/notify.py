@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Iterable
 
+from alkstore_core.numbers import INT64_MAX
 from alkstore_core.wakes import channel_topic
 
 from alkstore_sqlite.operations import Operation, Row, Scope, count, rows
@@ -28,8 +29,8 @@ def notify(scope: Scope, channel: str, payload: bytes | None) -> Operation[None]
 
 
 def new_stamp() -> int:
-    """A stamp that its topic never had: the time in microseconds, and twelve bits in case a clock is set back."""
-    return (time.time_ns() // 1000 << 12) | secrets.randbits(12)
+    """A stamp that its topic never had: the time in microseconds, and ten bits in case a clock is set back."""
+    return (time.time_ns() // 1000 << 10 | secrets.randbits(10)) & INT64_MAX
 
 
 def stamp_topics(topics: Iterable[str], stamp: int) -> Operation[None]:

@@ -2,16 +2,17 @@
 
 import asyncio
 import sqlite3
+import weakref
 from collections.abc import Awaitable
-from contextlib import closing, suppress
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import aiosqlite
-from alkstore_core.cancellation import see_through
+from alkstore_core.cancellation import own_task, see_through
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import ClosedError, DatabaseError
 
-from alkstore_sqlite.caller import CallerConnection, is_altered, on_thread, own_cursor
+from alkstore_sqlite.caller import CallerConnection, end_alone, give_up, is_altered, on_thread, own_cursor, start, undo
 from alkstore_sqlite.commits import Build, Undo
 from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Scope, drive
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from alkstore_sqlite.engine import SqliteEngine
 
 
+_HURRY_S = 0.05
+"""How often a statement that keeps a rollback waiting is interrupted."""
+
+
 class SqliteTransaction(SqliteSession, EngineTransaction):
     """Holds the writer slot from its beginning to its end."""
 
@@ -29,12 +34,12 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         self, engine: "SqliteEngine", connection: aiosqlite.Connection, lease: Lease, holder: "asyncio.Task[Any] | None"
     ) -> None:
         self._engine = engine
-        self._connection = connection
+        self._whole = connection
+        self._connection = start(connection)
         self._lease = lease
         self._scope = Scope(engine.clock)
         self._ended = False
-        self.holder = holder
-        """The task that began it, and would wait for itself if it wrote outside of it (T11)."""
+        self._holder = None if holder is None else weakref.ref(holder)  # whose result may be this very transaction
 
     @property
     def connection(self) -> aiosqlite.Connection:
@@ -44,6 +49,11 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
     def is_open(self) -> bool:
         """Whether it is still undecided."""
         return not self._ended
+
+    @property
+    def holder(self) -> "asyncio.Task[Any] | None":
+        """The task that began it, and would wait for itself if it wrote outside of it (T11)."""
+        return None if self._holder is None else self._holder()
 
     async def _write(self, build: Build, *arguments: Any, undo: Undo | None = None) -> Any:
         self._refuse_ended()
@@ -55,8 +65,10 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
                 return drive(cursor, build(self._scope, *arguments))
 
         try:
-            return await on_thread(self._connection, work)
+            return await on_thread(self._whole, work)
         except sqlite3.Error as error:
+            if self._ended:
+                raise ClosedError("this transaction ended before this was done: begin another one") from error
             raise self._engine.failed(error) from error
         except ValueError as error:
             raise DatabaseError(f"the transaction's connection was closed: {error}") from error
@@ -65,83 +77,94 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         return self._write(build, *arguments)
 
     async def commit(self) -> None:
-        self._refuse_ended()
-        self._ended = True
+        self._end()
         await see_through(self._commit)
 
     async def rollback(self) -> None:
-        self._refuse_ended()
-        self._ended = True
-        await see_through(self._roll_back)
+        self._end()
+        await see_through(self._hurry_back)
 
     def abandon(self) -> None:
         if not self._ended:
-            self._ended = True
-            self._engine.roll_back_abandoned(self)
+            self._end()
+            give_up(self._whole)
+            engine, lease = self._engine, self._lease
+
+            def ended() -> None:
+                lease.release()
+                engine.note_abandoned()
+
+            end_alone(self._whole, ended)
+
+    def _end(self) -> None:
+        self._refuse_ended()
+        self._ended = True
+        self._connection.end()
 
     async def _commit(self) -> None:
-        topics = self._scope.topics
-        stamp = new_stamp() if topics else 0
-        listened = self._engine.hub.topics() & topics
-        for topic in listened:
-            self._engine.own_stamps[topic] = stamp
+        engine, scope = self._engine, self._scope
 
-        def work(connection: sqlite3.Connection) -> None:
+        def work(connection: sqlite3.Connection) -> frozenset[str]:
             assert isinstance(connection, CallerConnection)
             connection.refuse_undone()
+            topics = frozenset(scope.topics)  # here: what was under way when the commit was asked for is done by now
             if topics or connection.begun:
                 connection.enter()
+                stamp = new_stamp()
+                for topic in engine.hub.topics() & topics:
+                    engine.own_stamps[topic] = stamp
                 with closing(sqlite3.Cursor(connection)) as cursor:
                     drive(cursor, stamp_topics(topics, stamp))
                     cursor.execute("COMMIT")
             connection.leave()
+            return topics
 
         try:
-            await on_thread(self._connection, work)
-        except (sqlite3.Error, ValueError) as error:
+            topics = await on_thread(self._whole, work)
+        except BaseException as error:
             await self._discard()
             if isinstance(error, sqlite3.Error):
                 raise self._engine.failed(error) from error
-            raise DatabaseError(f"the transaction's connection was closed: {error}") from error
+            if isinstance(error, ValueError):
+                raise DatabaseError(f"the transaction's connection was closed: {error}") from error
+            raise
         await self._finish()
         self._engine.hub.wake(topics)
         self._engine.database.check()
 
-    async def _roll_back(self) -> None:
-        def work(connection: sqlite3.Connection) -> None:
-            assert isinstance(connection, CallerConnection)
-            if connection.in_transaction:
-                sqlite3.Cursor(connection).execute("ROLLBACK")
-            connection.leave()
+    async def _hurry_back(self) -> None:
+        rolling_back = own_task(self._roll_back())
+        while not rolling_back.done():
+            give_up(self._whole)
+            await asyncio.wait((rolling_back,), timeout=_HURRY_S)
+        rolling_back.result()
 
+    async def _roll_back(self) -> None:
         try:
-            await on_thread(self._connection, work)
-        except (sqlite3.Error, ValueError) as error:
+            await on_thread(self._whole, undo)
+        except BaseException as error:
             await self._discard()
             if isinstance(error, sqlite3.Error):
                 raise self._engine.database.failed(error) from error
-            return  # the connection is closed, and its transaction with it
+            if isinstance(error, ValueError):
+                return  # the connection is closed, and its transaction with it
+            raise
         await self._finish()
 
     def _refuse_ended(self) -> None:
         if self._ended:
             raise ClosedError("this transaction was rolled back when its store closed: begin another one")
 
-    async def finish_abandoned(self) -> None:
-        """What `abandon` leaves to the loop."""
-        with suppress(DatabaseError):
-            await self._roll_back()
-
     async def _discard(self) -> None:
         """Throw the connection away with whatever is open on it; the next transaction gets another (T9)."""
         try:
-            await self._engine.discard(self._connection)
+            await self._engine.discard(self._whole)
         finally:
             self._lease.release()
 
     async def _finish(self) -> None:
-        if is_altered(self._connection):
+        if is_altered(self._whole):
             await self._discard()
         else:
-            self._engine.take_back(self._connection)
+            self._engine.take_back(self._whole)
             self._lease.release()

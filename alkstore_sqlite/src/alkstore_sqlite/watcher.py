@@ -25,6 +25,10 @@ _LOOK_S = 0.25
 """How often the path is looked at, whether the file is still there."""
 
 
+_PATIENCE_S = 2.0
+"""For how long a look may fail, each time on a new connection, before the watcher gives up."""
+
+
 class Watcher:
     """Feeds a hub with other processes' wakes."""
 
@@ -83,6 +87,7 @@ class Watcher:
     def _run(self) -> None:
         connection: sqlite3.Connection | None = None
         next_look = 0.0
+        failing_since: float | None = None
         try:
             while not self._closing:
                 try:
@@ -90,11 +95,17 @@ class Watcher:
                         connection = self._database.connect()
                         self._version = -1
                     self._poll(connection.cursor())
+                    failing_since = None
                 except sqlite3.OperationalError as error:
-                    # Busy: look again, and compare with the version seen last. Anything else: on a new connection.
-                    if not is_busy(error) and connection is not None:
-                        connection.close()
-                        connection = None
+                    # Busy: look again, and compare with the version seen last. Anything else: on a new connection,
+                    # and not for ever, since who listens would wait in silence (N5).
+                    if not is_busy(error):
+                        failing_since = time.monotonic() if failing_since is None else failing_since
+                        if time.monotonic() - failing_since > _PATIENCE_S:
+                            raise
+                        if connection is not None:
+                            connection.close()
+                            connection = None
                 if (now := time.monotonic()) >= next_look:
                     next_look = now + _LOOK_S
                     self._database.check()
@@ -163,6 +174,7 @@ class Watcher:
     def _end(self) -> None:
         if not self._ended.done():
             self._ended.set_result(None)
+        self._hub.close()  # whoever still listens would hear nothing more: the store may have been forgotten
         self._refuse()
 
     def _refuse(self) -> None:

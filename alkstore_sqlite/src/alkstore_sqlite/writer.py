@@ -240,7 +240,8 @@ class Writer:
             self._post(_fail, request.future, error)
             return
         try:
-            self._post(_grant, request)
+            if not self._post(_grant, request):
+                return  # nobody is there to take it
             while not request.released.wait(_LOOK_S):
                 self._expire()
         finally:
@@ -289,9 +290,12 @@ class Writer:
     def _answer(self, outcomes: list[Outcome], topics: Collection[str]) -> None:
         self._post(self._resolve, outcomes, topics)
 
-    def _post(self, callback: Callable[..., object], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody waits any more
+    def _post(self, callback: Callable[..., object], *arguments: Any) -> bool:
+        try:
             self._loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:  # the loop is closed, and nobody waits any more
+            return False
+        return True
 
     # back on the loop
 
