@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from alkstore_contract_suite import CONTRACT_VERSION, __version__, catalogue
-from alkstore_contract_suite.catalogue import described_leg, locked_legs
+from alkstore_contract_suite.catalogue import DuplicateLegError, described_leg, locked_legs
 from alkstore_contract_suite.engines import EngineUnderTest
 from alkstore_contract_suite.leg import Leg, leg_id
 from alkstore_contract_suite.needs import NEEDS, TRAITS
@@ -53,6 +53,7 @@ class ContractRun:
         self._backend = "not reached"
         self._aborted: str | None = None
         self._legs: dict[str, Leg] = {}
+        self._files: dict[str, str] = {}
         self._variants: dict[str, dict[str, Variant]] = {}
 
     # pytest's hooks
@@ -90,6 +91,11 @@ class ContractRun:
             if leg is None:
                 self._aborted = f"{item.nodeid} is not a leg: decorate it with @leg(...)"
                 raise pytest.UsageError(self._aborted)
+            file = item.path.name
+            if self._files.setdefault(leg.id, file) != file:
+                duplicate = DuplicateLegError(leg.id, (self._files[leg.id], file))
+                self._aborted = str(duplicate)
+                raise pytest.UsageError(self._aborted) from duplicate
             self._legs[leg.id] = leg
             item.user_properties.append((_LEG, leg.id))
             item.add_marker(pytest.mark.filterwarnings("error"))
