@@ -49,6 +49,11 @@ def locked_legs() -> dict[str, LockedLeg]:
     return {line[0]: LockedLeg(line[0], line[1], tuple(line[2:])) for line in sorted(lines)}
 
 
+def leg_modules() -> list[str]:
+    """The modules of legs and what is beside them, by their whole names."""
+    return [module.name for module in pkgutil.iter_modules(legs.__path__, f"{legs.__name__}.")]
+
+
 def written_legs() -> dict[str, Leg]:
     """The legs in the code by id, sorted. Imports every module of legs.
 
@@ -57,12 +62,12 @@ def written_legs() -> dict[str, Leg]:
     """
     found: dict[str, Leg] = {}
     files: dict[str, str] = {}
-    for module_info in pkgutil.iter_modules(legs.__path__):
-        if module_info.name.startswith("test_"):
-            module = importlib.import_module(f"{legs.__name__}.{module_info.name}")
+    for module_name in leg_modules():
+        file = f"{module_name.rpartition('.')[2]}.py"
+        if file.startswith("test_"):
+            module = importlib.import_module(module_name)
             for name, function in inspect.getmembers(module, inspect.iscoroutinefunction):
                 if name.startswith("test_") and (described := described_leg(function)) is not None:
-                    file = f"{module_info.name}.py"
                     if files.setdefault(described.id, file) != file:
                         raise DuplicateLegError(described.id, (files[described.id], file))
                     found[described.id] = described
