@@ -43,7 +43,7 @@ def paper(monkeypatch, tmp_path):
     (legs / "conftest.py").write_text("from alkstore_contract_suite.legs.conftest import *\n")
     (legs / "test_paper.py").write_text(LEGS)
     (tmp_path / "legs.lock").write_text(LOCK)
-    for name in ("test_paper", "test_broken", "test_strange"):
+    for name in ("test_paper", "test_paper_again", "test_broken", "test_strange"):
         monkeypatch.delitem(sys.modules, name, raising=False)  # of another test
     monkeypatch.setattr(catalogue, "LEGS", legs)
     monkeypatch.setattr(catalogue, "LOCK", tmp_path / "legs.lock")

@@ -1,6 +1,9 @@
 """The command line: what it prints, what it writes, and how it exits."""
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 from alkstore_contract_suite import catalogue
@@ -27,6 +30,34 @@ def test_run_says_the_verdict(tmp_path):
     assert report.engine.distribution == "alkstore-mem"
     assert report.digest == report.computed_digest()
     assert (tmp_path / "r.md").read_text().startswith(f"# mem and the alkstore contract 1.0\n\n{report.verdict}\n")
+
+
+MISCOUNTED = """
+from alkstore_contract_suite.cli import main
+from alkstore_contract_suite.harness import JobCounts
+from alkstore_mem.harness import MemWitness
+
+
+async def jobs(self, queue):
+    return JobCounts(dead=77)
+
+
+MemWitness.jobs = jobs
+main()
+"""
+
+
+def test_a_report_tells_what_was_compared(tmp_path):
+    """The reason of a leg that fails in a function that several files of legs use has the values, as any other has."""
+    file = tmp_path / "r.json"
+    command = [sys.executable, "-c", MISCOUNTED, "run", "mem", "transactions/no_ghosts", "--json", file]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 1
+    report = Report.model_validate_json(file.read_bytes())
+    reasons = [variant.reason for result in report.legs for variant in result.variants]
+    assert len(reasons) == 7
+    assert [
+        reason for reason in reasons if not re.match(r"AssertionError: assert JobCounts\(.* == JobCounts", reason)
+    ] == []
 
 
 @pytest.mark.parametrize("arguments", [["paper/claims"], ["-k", "claims"]], ids=["id", "keyword"])

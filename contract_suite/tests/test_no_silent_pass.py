@@ -260,6 +260,15 @@ def test_a_test_that_is_no_leg(paper):
     assert run().faults == ("test_strange.py::test_nothing is not a leg: decorate it with @leg(...)", "no leg was run")
 
 
+def test_one_id_in_two_files(paper):
+    """Legs of one id in two files stop the run: neither passes for the other."""
+    (paper / "test_paper_again.py").write_text((paper / "test_paper.py").read_text())
+    assert run().faults == (
+        "paper/enqueues is the id of legs in several files: test_paper.py, test_paper_again.py",
+        "no leg was run",
+    )
+
+
 def test_a_leg_that_is_not_locked(paper):
     """A leg that passed without standing in legs.lock makes the lock stale, and the run not conformant."""
     file = paper / "test_paper.py"

@@ -3,14 +3,16 @@
 import inspect
 import re
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
-from alkstore_contract_suite.catalogue import locked_legs
+from alkstore_contract_suite.catalogue import LEGS, leg_path, locked_legs
 from alkstore_core import Store, Stream, Transaction
 from pages import ENGINES, MEMBERS, PAGES, PROJECT, ROOT, blocks, links, rows
 
 README = (ROOT / "README.md").read_text("utf-8")
 LEG = re.compile(r"`([a-z_]+/[a-z0-9_]+)`|\[([a-z_]+/[a-z0-9_]+)\]")
+LINKED_LEG = re.compile(r"\[([a-z]+/[a-z0-9_]+)\]\(([^)\s]+)\)")
 RULE = re.compile(r"\b[A-Z]\d{1,2}\b")
 
 
@@ -34,6 +36,13 @@ def test_legs_exist_and_prove_what_their_row_says(page):
                 f"{leg} proves none of {rules}" for leg in named if leg in legs and not rules & {*legs[leg].rules}
             ]
     assert faults == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_leg_is_where_its_link_leads(page):
+    """Every link that reads as a leg's id leads to the file that holds this leg."""
+    linked = [(id, (page.parent / target).resolve()) for id, target in LINKED_LEG.findall(page.read_text("utf-8"))]
+    assert linked == [(id, Path(leg_path(id).partition("::")[0]).resolve()) for id, _ in linked]
 
 
 def test_every_rule_that_is_named_is_proved_by_a_leg():
@@ -84,11 +93,12 @@ def test_ci_runs_what_the_readme_says():
 
 @pytest.mark.parametrize("mechanism", ["queues", "streams", "notify", "locks", "scheduler"])
 def test_the_readme_shows_where_each_mechanism_is(mechanism):
-    """Its row links to core's file, every engine's and the legs'."""
+    """Its row links to core's file, every engine's and all of the legs'."""
     (row,) = (line for line in README.splitlines() if line.startswith("|") and f"alkstore_core/{mechanism}.py" in line)
     for package in ("alkstore_core", *ENGINES):
         assert f"({package}/src/{package}/{mechanism}.py)" in row
-    assert f"/legs/test_{mechanism}.py)" in row
+    linked = [(ROOT / target).resolve() for target in re.findall(r"\(([^)\s]+/legs/[^)\s]+)\)", row)]
+    assert sorted(linked) == sorted(LEGS.resolve().glob(f"test_{mechanism}*.py"))
 
 
 def test_the_settings_cover_every_distribution():

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from alkstore_contract_suite import CONTRACT_VERSION, __version__
-from alkstore_contract_suite.catalogue import UnknownLegError, locked_legs, write_lock, written_legs
+from alkstore_contract_suite.catalogue import DuplicateLegError, UnknownLegError, locked_legs, write_lock, written_legs
 from alkstore_contract_suite.engines import UnknownEngineError, find_engine
 from alkstore_contract_suite.harness import HarnessError
 from alkstore_contract_suite.matrix import matrix_of, summary_of
@@ -47,7 +47,7 @@ def run(
     """
     try:
         report = run_legs(find_engine(engine), only=leg_ids, keyword=keyword)
-    except (UnknownEngineError, UnknownLegError, HarnessError) as error:
+    except (UnknownEngineError, UnknownLegError, DuplicateLegError, HarnessError) as error:
         raise click.UsageError(str(error)) from error
     if json_file is not None:
         json_file.write_text(report.model_dump_json(indent=2) + "\n", "utf-8")
@@ -68,7 +68,11 @@ def run(
 @click.option("--remove", "removed", metavar="ID", multiple=True, help="With --update: a leg that may go.")
 def legs(update: bool, removed: tuple[str, ...]) -> None:
     """List the legs: id, rules, since when, what they prove; and whether legs.lock agrees."""
-    written, locked = written_legs(), locked_legs()
+    try:
+        written, locked = written_legs(), locked_legs()
+    except DuplicateLegError as error:
+        _console.print(Text(str(error), "bold red"), soft_wrap=True)
+        sys.exit(1)
     if gone := sorted(set(locked) - set(written) - set(removed)):
         _console.print(Text(f"in legs.lock but not in the code, and ids never go: {', '.join(gone)}", "bold red"))
         sys.exit(1)

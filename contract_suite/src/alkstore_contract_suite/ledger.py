@@ -4,6 +4,7 @@ import asyncio
 import functools
 import gc
 import platform
+import sys
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from alkstore_contract_suite import CONTRACT_VERSION, __version__, catalogue
-from alkstore_contract_suite.catalogue import described_leg, locked_legs
+from alkstore_contract_suite.catalogue import DuplicateLegError, described_leg, leg_modules, locked_legs
 from alkstore_contract_suite.engines import EngineUnderTest
 from alkstore_contract_suite.leg import Leg, leg_id
 from alkstore_contract_suite.needs import NEEDS, TRAITS
@@ -53,14 +54,16 @@ class ContractRun:
         self._backend = "not reached"
         self._aborted: str | None = None
         self._legs: dict[str, Leg] = {}
+        self._files: dict[str, str] = {}
         self._variants: dict[str, dict[str, Variant]] = {}
 
     # pytest's hooks
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Let the fixtures of legs find this run."""
+        """Let the fixtures of legs find this run, and failed assertions tell what they compared, whoever makes them."""
         config.addinivalue_line("markers", "leg(description): a leg of alkstore's contract suite")
         config.stash[RUN] = self
+        pytest.register_assert_rewrite(*(name for name in leg_modules() if name not in sys.modules))
         if not config.pluginmanager.has_plugin("terminal"):
             config.option.tbstyle = "line"  # nobody reads tracebacks, and making them is most of what a failure costs
 
@@ -90,6 +93,11 @@ class ContractRun:
             if leg is None:
                 self._aborted = f"{item.nodeid} is not a leg: decorate it with @leg(...)"
                 raise pytest.UsageError(self._aborted)
+            file = item.path.name
+            if self._files.setdefault(leg.id, file) != file:
+                duplicate = DuplicateLegError(leg.id, (self._files[leg.id], file))
+                self._aborted = str(duplicate)
+                raise pytest.UsageError(self._aborted) from duplicate
             self._legs[leg.id] = leg
             item.user_properties.append((_LEG, leg.id))
             item.add_marker(pytest.mark.filterwarnings("error"))

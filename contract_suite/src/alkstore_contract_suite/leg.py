@@ -21,7 +21,8 @@ class Leg:
     """What is known about a leg without running it.
 
     Attributes:
-        id: ``queues/claim_order`` for ``test_claim_order`` in ``legs/test_queues.py``; never changed once released.
+        id: ``queues/claim_order`` for ``test_claim_order`` in ``legs/test_queues_claiming.py``; never changed once
+            released.
         rules: the contract's rule ids that it proves.
         since: the contract version (major.minor) that it arrived in.
         needs: the hooks beyond a plain harness, see `needs.NEEDS`.
@@ -36,8 +37,12 @@ class Leg:
 
 
 def leg_id(module: str, function: str) -> str:
-    """The id of the leg `function` in `module`: the last parts of both, without ``test_``."""
-    return f"{module.rpartition('.')[2].removeprefix('test_')}/{function.removeprefix('test_')}"
+    """The id of the leg `function` in `module`: the mechanism, which is the first word of the file's name, and its own.
+
+    So a mechanism may have several files, and a leg that moves from one to another keeps its id.
+    """
+    mechanism = module.rpartition(".")[2].removeprefix("test_").partition("_")[0]
+    return f"{mechanism}/{function.removeprefix('test_')}"
 
 
 def leg(*, rules: str, since: str, needs: tuple[str, ...] = ()) -> Callable[[F], F]:

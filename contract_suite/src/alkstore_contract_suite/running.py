@@ -37,6 +37,7 @@ def run_legs(
 
     Raises:
         UnknownLegError: `only` names one that does not exist.
+        DuplicateLegError: `only` names one that several files have.
     """
     run = ContractRun(engine, only=only, leg_timeout_s=leg_timeout_s, child_setup=child_setup)
     arguments = [leg_path(id) for id in only] or [str(catalogue.LEGS)]

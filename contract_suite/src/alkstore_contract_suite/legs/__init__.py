@@ -2,9 +2,11 @@
 
 How to write one:
 
-- A leg is a top-level ``async def test_…`` with ``@leg(rules="Q3 Q4", since="1.0")``. Its id is the file's and the
-  function's name, ``queues/claim_order``: choose well, it never changes. One file per mechanism, in the contract's
-  words.
+- A leg is a top-level ``async def test_…`` with ``@leg(rules="Q3 Q4", since="1.0")``. Its id is its mechanism and its
+  name: ``queues/claim_order`` is ``test_claim_order`` in a file ``test_queues….py``. Choose well, it never changes.
+- The first word of a file's name is the mechanism, in the contract's words; where one file would be too long, the rest
+  says which part of it this one holds: ``test_queues_claiming.py``. A leg may move to another file of its mechanism; no
+  two have the same id. What several files use is in a module named by a noun: `calls`, `jobs`.
 - The docstring's first line is the property, as a sentence that is true of a right engine.
 - Take fixtures (`conftest`): ``store`` (open, empty), ``second_store`` (another one on the same data), ``harness``
   (`harness.Harness`: `open`, `advance`, `write`/`read` of the business table, `native`), ``witness``, ``clock``,
