@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections import Counter
 from typing import Self
 
@@ -932,3 +933,39 @@ async def test_two_workers_share_a_queue_without_doing_a_job_twice() -> None:
                 group.start_soon(Worker(store.queue("q"), handle, concurrency=50).run, stop)
         assert done == Counter(ids)
         assert await first.queue("q").claim_one("w") is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="tasks that start eagerly came with Python 3.12")
+async def test_handlers_that_end_before_their_task_was_made_are_counted_right(store) -> None:
+    """With eager tasks a job may be done when `create_task` returns: it takes no slot for ever, and is acked (W1)."""
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+    queue = store.queue("q")
+    await queue.enqueue_many(range(5))
+    async with Shift(queue, concurrency=2) as shift:
+        assert await shift.has(5) == [0, 1, 2, 3, 4]
+    assert await queue.claim_one("w") is None
+
+
+async def test_a_handler_that_swallows_its_cancellation_is_cancelled_again(
+    store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop does not wait for ever for one that takes the first for something else (W4)."""
+    monkeypatch.setattr("alkstore_core.worker._INSIST_S", 0.01)
+    queue = store.queue("q")
+    job_id = await queue.enqueue(1)
+    swallowed = 0
+
+    async def handle(_: object) -> None:
+        nonlocal swallowed
+        while swallowed < 3:
+            try:
+                shift.add("running")
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                swallowed += 1
+        await asyncio.Event().wait()
+
+    async with Shift(queue, handle, shutdown_timeout=0) as shift:
+        await shift.has(1)
+    assert swallowed == 3
+    assert (await queue.get_job(job_id)).state is JobState.PENDING

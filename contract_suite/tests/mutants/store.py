@@ -7,7 +7,18 @@ import threading
 import weakref
 
 from alkstore_contract_suite.mutation import mutant
-from alkstore_core import EventReceiver, Job, Queue, StopToken, Store, Stream, StreamEvent, WakeReceiver
+from alkstore_core import (
+    EventReceiver,
+    Job,
+    Queue,
+    StopToken,
+    Store,
+    Stream,
+    StreamEvent,
+    WakeReceiver,
+    cancellation,
+    waiting,
+)
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.home import Home
 from alkstore_core.opening import Opening
@@ -559,3 +570,18 @@ def receives_on_every_loop(patch):
 @mutant(kills=["store/forked_child_is_refused_and_harms_nothing"])
 def drops_the_parents_store_in_a_fork(patch):
     patch.setattr(Home, "is_forked", property(lambda _: False))
+
+
+def _list_all_tasks(patch):
+    patch.setattr(cancellation, "unlist", lambda _: None)
+    patch.setattr(waiting, "unlist", lambda _: None)
+
+
+@mutant(kills=["store/cancelling_all_tasks_gives_jobs_back"])
+def lists_the_tasks_of_its_workers(patch):
+    _list_all_tasks(patch)
+
+
+@mutant(kills=["store/cancelling_all_tasks_wedges_nothing"], engine="sqlite")
+def lists_the_tasks_that_end_things(patch):
+    _list_all_tasks(patch)

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
-from alkstore_contract_suite.mutation import mutant
+from alkstore_contract_suite.mutation import mutant, rewrite
 from alkstore_core import JobState, Queue, Store, Transaction, encode_payload, store, transaction
 from alkstore_core.engine import Claim
 from alkstore_core.errors import CodecError, DatabaseError
@@ -497,3 +497,13 @@ def refuses_everybody_beside_a_transaction(patch):
 def waits_for_the_writer_for_ever(patch):
     right = WriterSlot.take
     patch.setattr(WriterSlot, "take", lambda self, turn, _: right(self, turn, 1e6))
+
+
+@mutant(kills=["transactions/handle_that_a_task_returned_and_nobody_took"])
+def keeps_the_task_that_began_it(patch):
+    rewrite(patch, Turn, "__init__", "weakref.ref(task)", "(lambda: task)")
+
+
+@mutant(kills=["transactions/late_statement_lands_nowhere"])
+def lets_a_kept_connection_write(patch):
+    rewrite(patch, WriterSlot, "check", "if self.holder is not turn", "if self.holder is None")

@@ -371,9 +371,9 @@ def leaves_its_rescan_running(patch):
     strays = set()
     right = _Shift.work
 
-    async def work(self, stop):
+    async def work(self):
         strays.add(asyncio.ensure_future(self._rescan()))
-        await right(self, stop)
+        await right(self)
 
     patch.setattr(_Shift, "work", work)
 

@@ -7,9 +7,13 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from alkstore_core import (
+    JobHandle,
+    JobState,
+    StopToken,
     Store,
     Transaction,
     Wake,
+    Worker,
 )
 from alkstore_core.errors import DatabaseError
 
@@ -91,6 +95,58 @@ async def test_store_belongs_to_the_loop_that_opened_it(harness: Harness) -> Non
         claim = await opened.queue("queue").claim_one("worker")
         assert claim is not None
         assert (claim.job.id, claim.job.payload) == (job_id, b'"own"')
+
+
+@leg(rules="T4 T12 T13 T15", since="1.0")
+async def test_cancelling_all_tasks_wedges_nothing(harness: Harness, witness: Witness) -> None:
+    """With all tasks cancelled, as asyncio.run does at its end, a commit is whole or not there, and the store works."""
+    for turns in range(12):
+        async with harness.open(patience_s=5.0) as store:
+            queue = f"q{turns}"
+
+            async def commit(store: Store = store, queue: str = queue) -> None:
+                async with store.transaction() as tx:
+                    await tx.enqueue(queue, 1)
+                    await tx.enqueue(queue, 2)
+
+            await _cancelled_with_all_tasks(commit, turns)
+            await store.queue("after").enqueue(turns)
+            await _cancelled_with_all_tasks(store.close, turns)
+            await store.close()
+        assert (await witness.jobs(queue)).pending in (0, 2)
+    assert await witness.jobs("after") == JobCounts(pending=12)
+
+
+@leg(rules="Q15 W4 T13", since="1.0")
+async def test_cancelling_all_tasks_gives_jobs_back(store: Store) -> None:
+    """A worker that is cancelled with its handlers gives their jobs back, the attempts not counted."""
+    queue, running = store.queue("queue"), asyncio.Event()
+    job_ids = await queue.enqueue_many(range(3))
+
+    async def handle(_: JobHandle) -> None:
+        running.set()
+        await asyncio.Event().wait()
+
+    worker = asyncio.ensure_future(Worker(queue, handle).run(StopToken()))
+    await running.wait()
+    _cancel_all_tasks()
+    await asyncio.wait((worker,))
+    assert worker.cancelled()
+    jobs = [await queue.get_job(job_id) for job_id in job_ids]
+    assert [(job.state, job.attempts) for job in jobs if job is not None] == [(JobState.PENDING, 0)] * 3
+
+
+async def _cancelled_with_all_tasks(call: Callable[[], Awaitable[None]], turns: int) -> None:
+    task = asyncio.ensure_future(call())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    _cancel_all_tasks()
+    await asyncio.wait((task,))
+
+
+def _cancel_all_tasks() -> None:
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
 
 
 @leg(rules="T15 T5", since="1.0")

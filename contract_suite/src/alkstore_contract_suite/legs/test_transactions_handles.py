@@ -5,9 +5,11 @@ import gc
 import inspect
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from alkstore_core import Store
+from alkstore_core import Store, Transaction
 from alkstore_core.errors import ClosedError, CodecError
 
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
@@ -141,7 +143,43 @@ async def test_dropped_handles_give_their_place_back(harness: Harness, witness: 
     assert await witness.jobs("after") == JobCounts(pending=2 * rounds)
 
 
+@leg(rules="T5", since="1.0")
+async def test_handle_that_a_task_returned_and_nobody_took(harness: Harness, witness: Witness) -> None:
+    """A handle is dropped with the task that began it and whose result it is: nothing of the engine keeps either."""
+    async with harness.open(patience_s=2.0) as store:
+
+        async def begun() -> Transaction:
+            tx = await store.begin_tx()
+            await tx.enqueue("emails", 1)
+            return tx
+
+        collect_quietly()
+        tasks = [asyncio.ensure_future(begun())]
+        await asyncio.wait(tasks)
+        with pytest.warns(ResourceWarning):
+            tasks.clear()
+        async with store.transaction() as tx:
+            await tx.enqueue("after", 1)
+    assert await witness.jobs("emails") == JobCounts()
+    assert await witness.jobs("after") == JobCounts(pending=1)
+
+
 # after its end
+
+
+@leg(rules="T3 T8", since="1.0")
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_late_statement_lands_nowhere(harness: Harness, store: Store, witness: Witness, end: str) -> None:
+    """Who kept tx.connection beyond the end writes with it into nobody's transaction, and is told."""
+    ended = await store.begin_tx()
+    kept = cast("Transaction", SimpleNamespace(connection=ended.connection))
+    await harness.write(kept, "in time")
+    await (ended.commit() if end == "commit" else ended.rollback())
+    async with store.transaction() as tx:
+        await harness.write(tx, "mine")
+        with pytest.raises(Exception):  # noqa: B017, PT011 - the driver's own, whichever it is
+            await harness.write(kept, "astray")
+    assert await witness.business() == (["in time", "mine"] if end == "commit" else ["mine"])
 
 
 @leg(rules="T8", since="1.0")
