@@ -303,3 +303,16 @@ async def test_arguments_are_checked_before_anything_is_stored(store, faults) ->
         [],
     ]
     assert faults.calls == []
+
+
+async def test_big_events_are_read_few_at_a_time(store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a receiver holds in memory is bounded in bytes; small events are soon read in full pages again."""
+    monkeypatch.setattr("alkstore_core.streams._PAGE_BYTES", 10_000)
+    stream, sizes = store.stream("s"), []
+    big, small = "b" * 2_000, "s"
+    await stream.publish_many([big] * 40 + [small] * 1000)
+    async with stream.subscribe("c") as events:
+        while (event := await events.try_recv()) is not None:
+            sizes.append(sum(len(held.payload) for held in (event, *events._buffer)))
+    assert max(sizes[16:]) <= 12_000
+    assert events._page > 100

@@ -19,8 +19,10 @@ from alkstore_core.wakes import Subscription, stream_topic
 if TYPE_CHECKING:
     from alkstore_core.store import Store
 
-_PAGE = 256
-"""How many events a receiver reads at once; what it holds in memory is bounded by it."""
+_FIRST_PAGE, _PAGE = 16, 256
+"""How many events a receiver reads at once, at first and at most."""
+_PAGE_BYTES = 4 * 1024 * 1024
+"""About how many bytes of payloads it holds in memory: where events are big it reads fewer at once."""
 
 
 async def publish(session: Session, stream: str, payload: object, key: str | None) -> int:
@@ -162,6 +164,7 @@ class EventReceiver(Receiver[StreamEvent]):
         self._read_to = offset
         self._given: int | None = None
         self._buffer: deque[StreamEvent] = deque()
+        self._page = _FIRST_PAGE
         self._receiving = anyio.Lock(fast_acquire=True)  # one waits, and whoever comes after it finds what it has read
         self._reading = anyio.Lock(fast_acquire=True)
 
@@ -217,13 +220,15 @@ class EventReceiver(Receiver[StreamEvent]):
             if self._buffer or self._subscription.closed:
                 return bool(self._buffer)
             try:
-                events = await self._store.session().read_settled_events(self._stream, self._read_to, _PAGE)
+                events = await self._store.session().read_settled_events(self._stream, self._read_to, self._page)
             except ClosedError:  # the store closes, and its subscriptions are about to end
                 self._subscription.close()
                 return False
             if events and not self._subscription.closed:
                 self._read_to = events[-1].offset
                 self._buffer.extend(events)
+                size = sum(len(event.payload) for event in events)
+                self._page = max(1, min(2 * self._page, _PAGE, _PAGE_BYTES * len(events) // max(size, 1)))
             return bool(self._buffer)
 
     def _give(self) -> StreamEvent:
