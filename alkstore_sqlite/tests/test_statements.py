@@ -9,7 +9,7 @@ import pytest
 from alkstore_core.engine import Claim
 from alkstore_core.options import DEFAULT_STAMP
 from alkstore_core.testing import ManualClock
-from alkstore_sqlite import locks, notify, queues, scheduler, streams
+from alkstore_sqlite import SqliteStore, locks, notify, queues, scheduler, streams
 from alkstore_sqlite.migrations import known_migrations, migrate
 from alkstore_sqlite.operations import Operation, Scope, drive
 from alkstore_sqlite.statements import Statements
@@ -47,6 +47,7 @@ def test_every_statement_is_used_parses_and_says_what_it_is_for(
     ("file", "name", "index"),
     [
         ("queues", "set_expired_aside", "alkstore_jobs_expiry"),
+        ("queues", "return_unexpired", "alkstore_jobs_expiry"),
         ("queues", "return_lapsed", "alkstore_jobs_held"),
         ("queues", "next_priority", "alkstore_jobs_order"),
         ("queues", "claimable", "alkstore_jobs_order"),
@@ -189,3 +190,18 @@ def scanning(now: int) -> Operation[object]:
         "ORDER BY priority DESC, ready_at, id LIMIT 10",
         now,
     )
+
+
+async def test_what_expired_before_the_clock_was_set_back_is_claimed_again(
+    store: SqliteStore, clock: ManualClock
+) -> None:
+    """It was set aside as expired, and is not: pending or lapsed, it comes in its order again (Q3)."""
+    queue = store.queue("q", visibility_timeout_s=5)
+    pending, held = await queue.enqueue(1, expires=10), await queue.enqueue(2, expires=10, priority=1)
+    claim = await queue.claim_one("w")
+    assert claim is not None
+    assert claim.job.id == held
+    clock.advance(20)
+    assert await queue.claim_batch("w", 9) == []
+    clock.advance(-12)
+    assert [handle.job.id for handle in await queue.claim_batch("w", 9)] == [held, pending]

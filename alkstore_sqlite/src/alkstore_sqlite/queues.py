@@ -51,6 +51,7 @@ def claim_jobs(scope: Scope, queue: str, worker_id: str, limit: int) -> Operatio
     """
     now = scope.now()
     yield count(SQL.set_expired_aside, queue, now)
+    yield count(SQL.return_unexpired, queue, now)
     yield count(SQL.return_lapsed, now, now, now, queue, now)
     taken: list[Row] = []
     bound = INT64_MAX

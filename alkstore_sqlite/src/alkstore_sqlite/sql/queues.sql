@@ -24,6 +24,11 @@ SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_jobs';
 UPDATE alkstore_jobs INDEXED BY alkstore_jobs_expiry SET place = 2
 WHERE queue = ? AND place IN (0, 1) AND expires_at <= ? AND expires_at IS NOT NULL AND state < 2;
 
+-- name: return_unexpired
+-- Put back what was set aside before the clock was set back: it has not expired yet.
+UPDATE alkstore_jobs INDEXED BY alkstore_jobs_expiry SET place = 1 - state
+WHERE queue = ? AND place = 2 AND expires_at > ? AND expires_at IS NOT NULL AND state < 2;
+
 -- name: return_lapsed
 -- Put lapsed claims back into the claim order, and bury those that were the last attempt (Q4).
 UPDATE alkstore_jobs INDEXED BY alkstore_jobs_held SET
