@@ -54,8 +54,8 @@ async def dsn18(machine: Machine) -> AsyncIterator[str]:
 
 @pytest.fixture
 def own_server() -> Iterator[LocalServer]:
-    """A server of the test's own, to stop and to kill; durable as a server is by default."""
-    server = LocalServer(binaries(NEWEST), ("max_connections=100",))
+    """A server of the test's own, to stop and to kill; durable as a server must be, and no sooner."""
+    server = LocalServer(binaries(NEWEST), ("max_connections=100", "wal_writer_delay=10s"))
     try:
         server.start()
         yield server

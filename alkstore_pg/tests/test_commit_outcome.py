@@ -8,7 +8,9 @@ import asyncpg
 import pytest
 from alkstore_core.errors import AlkstoreError, CommitUnknownError, DatabaseError
 from alkstore_pg import PgStore
+from alkstore_pg.engine import PgEngine
 from alkstore_pg.servers import LocalServer
+from alkstore_pg.statements import statements
 from pg_proxy import proxied
 from pg_waiting import until
 
@@ -92,6 +94,76 @@ async def test_a_cancelled_commit_is_seen_through(dsn, plain):
     count = await plain.fetchval("SELECT count(*) FROM alkstore.jobs")
     assert 1 <= count <= 31
     assert await plain.fetchval("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%'") == 0
+
+
+@pytest.fixture
+def lost_with_its_server(own_server, monkeypatch):
+    """Commits a transaction whose server is killed as COMMIT comes; what became of it is asked after `asking`."""
+
+    async def commit(asking) -> None:
+        def kill(data: bytes) -> str | None:
+            if b"COMMIT\0" not in data:
+                return None
+            proxy.on_request = lambda _: None
+            own_server.kill()
+            own_server.start()
+            return "before"
+
+        async def asked(engine: PgEngine, life: str, xid: int):
+            await asking(xid)
+            return await ask(engine, life, xid)
+
+        ask = PgEngine._ask_outcome
+        monkeypatch.setattr(PgEngine, "_ask_outcome", asked)
+        async with proxied(own_server.dsn) as (proxy, through), PgStore.open(through) as store:
+            tx = await store.begin_tx()
+            await tx.enqueue("work", 1)
+            proxy.on_request = kill
+            try:
+                await tx.commit()
+            finally:
+                plain = await asyncpg.connect(own_server.dsn)
+                assert await plain.fetchval("SELECT count(*) FROM alkstore.jobs") == 0
+                await plain.close()
+
+    return commit
+
+
+@pytest.fixture
+def given_again(own_server):
+    """Returns once a later transaction has that number, and is committed."""
+
+    async def use(number: int) -> None:
+        plain = await asyncpg.connect(own_server.dsn)
+        while await plain.fetchval("SELECT pg_current_xact_id()::text::bigint") < number:
+            pass
+        await plain.close()
+
+    return use
+
+
+async def test_a_lost_transaction_is_not_taken_for_a_later_one_of_its_number(lost_with_its_server, given_again):
+    """A crashed server gives numbers again that were in no log yet: that one is committed says nothing of the other."""
+    with pytest.raises(CommitUnknownError):
+        await lost_with_its_server(given_again)
+
+
+async def test_the_number_alone_would_be_believed(lost_with_its_server, given_again, monkeypatch):
+    """Asked without regard to the crash, the server says that the lost transaction was committed."""
+    sql = "SELECT pg_xact_status($1::text::xid8), $2::text IS NOT NULL, 0"
+    monkeypatch.setattr("alkstore_pg.engine.statements", lambda schema: {**statements(schema), "outcome": sql})
+    await lost_with_its_server(given_again)
+
+
+async def test_a_number_that_is_not_given_out_any_more_was_lost(lost_with_its_server):
+    """Right after the crash the lost transaction is in the future: it was not committed, and that is said."""
+
+    async def at_once(_: int) -> None:
+        pass
+
+    with pytest.raises(DatabaseError, match="run it again") as raised:
+        await lost_with_its_server(at_once)
+    assert not isinstance(raised.value, CommitUnknownError)
 
 
 async def test_nothing_acknowledged_is_lost_when_the_whole_server_is_killed(own_server: LocalServer):

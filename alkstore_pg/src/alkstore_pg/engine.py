@@ -4,6 +4,7 @@ import asyncio
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 
 from alkstore_core.cancellation import see_through
 from alkstore_core.clock import Clock
@@ -75,7 +76,10 @@ class PgEngine(Engine):
         self._session = AutocommitSession(
             self.schema, self._dispatcher, self._tasks, self._now_given, self._woken, self.hub.wake
         )
-        self._transactions = TransactionOwner(self._tasks, self._now_given, self._woken, self._take_back, self._resolve)
+        self._life = ""
+        self._transactions = TransactionOwner(
+            self._tasks, self._now_given, self._woken, self._take_back, self._resolve, lambda: self._life
+        )
         self.listener = Listener(
             self.hub,
             self._dialling.connect_listener,
@@ -85,6 +89,7 @@ class PgEngine(Engine):
             self._sql,
             self._server_clock,
             self._connections.refresh,
+            self._lives,
             self._timeout_s,
         )
         try:
@@ -102,6 +107,7 @@ class PgEngine(Engine):
             await prepare(connection, self.schema, migrate=self._migrate)
             with answered_within(connection, self._timeout_s):
                 seconds, isolation = (await connection.fetch(self._sql["clock"]))[0]
+                self._lives((await connection.fetch(self._sql["life"]))[0][0])
         except DRIVER_ERRORS as error:
             raise database_error(error) from error
         finally:
@@ -205,14 +211,18 @@ class PgEngine(Engine):
         else:
             self._connections.discard(connection)
 
-    async def _resolve(self, xid: int) -> Outcome:
-        return await resolved(xid, self._ask_outcome, _RESOLVE_PATIENCE_S)
+    def _lives(self, life: str) -> None:
+        """The server is in that life: what begins from now on is numbered in it."""
+        self._life = life
 
-    async def _ask_outcome(self, xid: int) -> Records:
+    async def _resolve(self, xid: int, life: str) -> Outcome:
+        return await resolved(xid, partial(self._ask_outcome, life), _RESOLVE_PATIENCE_S)
+
+    async def _ask_outcome(self, life: str, xid: int) -> Records:
         connection = await self._connections.acquire()
         try:
             with answered_within(connection, self._timeout_s):
-                return list(await connection.fetch(self._sql["outcome"], str(xid)))
+                return list(await connection.fetch(self._sql["outcome"], str(xid), life))
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)
             raise database_error(error) from error

@@ -44,6 +44,7 @@ class Listener:
         sql: the statements.
         clock: told the server's time with each beat.
         silent: called when the server went silent, so that other connections are suspect too.
+        lives: told which life the server is in, each time that the connection is made.
         patience_s: how long a subscription waits until the server listens.
     """
 
@@ -57,6 +58,7 @@ class Listener:
         sql: Mapping[str, str],
         clock: ServerClock,
         silent: Callable[[], None],
+        lives: Callable[[str], None],
         patience_s: float,
     ) -> None:
         self.reconnections = 0
@@ -69,6 +71,7 @@ class Listener:
         self._sql = sql
         self._clock = clock
         self._silent = silent
+        self._lives = lives
         self._patience_s = patience_s
         self._beat_channel = channel_of(schema, f"b:{identity}")
         self._connection: Any = None
@@ -157,6 +160,7 @@ class Listener:
         connection.add_termination_listener(self._terminated)
         with answered_within(connection, _SILENCE_S):
             await connection.add_listener(self._beat_channel, self._notified)
+            self._lives((await connection.fetch(self._sql["life"]))[0][0])
         await self._attune(connection)
         self._connection = connection
 
