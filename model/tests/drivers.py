@@ -1,5 +1,6 @@
 """The engines that are held against one another. A further engine is one more class here, and its name in `DRIVERS`."""
 
+import asyncio
 import contextlib
 import sqlite3
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
