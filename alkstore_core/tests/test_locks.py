@@ -70,3 +70,22 @@ async def test_a_block_s_own_error_outlives_a_release_that_fails(store, faults) 
     with pytest.raises(DatabaseError, match="away"):
         async with await store.try_lock("job", "me", 10):
             faults.down = True
+
+
+async def test_leaving_the_block_releases_although_it_is_cancelled_there(store) -> None:
+    """The release is seen through, and the cancellation goes on."""
+    for turns in range(6):
+        entered = asyncio.Event()
+
+        async def hold(entered: asyncio.Event = entered, name: str = f"lock {turns}") -> None:
+            lock = await store.try_lock(name, "a", 60)
+            async with lock:
+                entered.set()
+
+        task = asyncio.ensure_future(hold())
+        await entered.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait((task,))
+        assert await store.try_lock(f"lock {turns}", "b", 60) is not None

@@ -969,3 +969,45 @@ async def test_a_handler_that_swallows_its_cancellation_is_cancelled_again(
         await shift.has(1)
     assert swallowed == 3
     assert (await queue.get_job(job_id)).state is JobState.PENDING
+
+
+async def test_jobs_cancelled_before_they_begin_are_given_back(store) -> None:
+    """All tasks cancelled at any turn, the job's own before its first step too: the run ends, nothing is held (W4)."""
+    queue = store.queue("q")
+    job_ids = await queue.enqueue_many(range(10))
+
+    async def handle(_: object) -> None:
+        await asyncio.Event().wait()
+
+    for turns in range(40):
+        running = asyncio.ensure_future(Worker(queue, handle).run(StopToken()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.wait((running,))
+        jobs = [await queue.get_job(job_id) for job_id in job_ids]
+        assert {(job.state, job.attempts) for job in jobs} == {(JobState.PENDING, 0)}
+
+
+async def test_a_handler_may_raise_what_is_no_exception(store) -> None:
+    """It is retried as any other failure: some test frameworks raise such (W1)."""
+
+    class OddError(BaseException):
+        pass
+
+    async def handle(_: object) -> None:
+        raise OddError("odd")
+
+    queue = store.queue("q")
+    job_id = await queue.enqueue(1)
+    async with Shift(queue, handle):
+        job = await settled(queue, job_id)
+    assert (job.state, job.attempts, job.last_error) == (JobState.PENDING, 1, "odd")
+
+
+async def test_a_worker_wants_a_queue(store) -> None:
+    """And says so when it is made."""
+    with pytest.raises(TypeError, match="must be a Queue"):
+        Worker("q", store.notify)

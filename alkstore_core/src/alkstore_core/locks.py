@@ -1,6 +1,5 @@
 """TTL locks with fencing tokens (contract section 9)."""
 
-import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -79,8 +78,7 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            # Where the block was cancelled, what is left to do must not be cancelled with it.
-            await (see_through(self.release) if isinstance(error, asyncio.CancelledError) else self.release())
+            await see_through(self.release)  # cancelled, it would be left to lapse
         except AlkstoreError as failure:
             if error is None:
                 raise

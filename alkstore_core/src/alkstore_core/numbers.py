@@ -35,6 +35,25 @@ def at_least(minimum: int, what: str, value: object) -> int:
     return checked
 
 
+def patience(what: str, value: object, *, or_none: bool = False) -> float:
+    """Give back `value` as a float if it is a number of seconds above 0, and at most 3600.
+
+    Args:
+        what: names it in an error.
+        value: what the caller gave.
+        or_none: whether 0 will do, too.
+
+    Raises:
+        TypeError, ValueError: it is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{what} must be a number of seconds, not {type(value).__name__}: {shown(value)}")
+    if not 0 < value <= 3600 and not (or_none and value == 0):
+        least = "at least" if or_none else "above"
+        raise ValueError(f"{what} must be {least} 0 and at most 3600 seconds, and is {shown(value)}")
+    return float(value)
+
+
 def duration(what: str, value: object) -> int:
     """Give back `value`, in seconds, if it is an int64 above 0.
 

@@ -9,9 +9,10 @@ knows the path to every value, and defines what is right. A property test holds 
 import dataclasses
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from enum import Enum
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 MAX_DEPTH = 127
 """The most containers that may be nested in one another (P2)."""
+_LABEL_LENGTH = 80
+"""The longest key that an error shows as it is."""
 MIN_INTEGER = -(2**63)
 MAX_INTEGER = 2**64 - 1
 
@@ -238,49 +241,58 @@ def _dumped(model: object, frames: list[_Frame]) -> object:
             adapter = _adapter(type(model))
             dumped = adapter.dump_python(model, mode="json", by_alias=True, warnings="error")
             meant = adapter.dump_python(model, by_alias=True, warnings="none")
-        lost = _lost_float(dumped, meant)
+        lost = _lost(dumped, meant)
     except Exception as error:
         # A property, a serializer or a type of the caller's can raise anything (P2: never another error).
         raise CodecError(
             f"the {type(model).__name__} in the payload at {_path(frames)} does not dump: {failure_text(error)}"
         ) from error
     if lost is not None:
-        raise CodecError(
-            f"the {type(model).__name__} in the payload at {_path(frames)} holds {lost!r}, which JSON cannot carry: "
-            "use None or a str"
-        )
+        raise CodecError(f"the {type(model).__name__} in the payload at {_path(frames)} holds {lost}")
     return dumped
 
 
-def _lost_float(dumped: object, meant: object) -> float | None:
-    """A NaN or infinity of `meant` that is None in `dumped`: so pydantic writes it in a field of no stated type."""
+def _lost(dumped: object, meant: object) -> str | None:
+    """What of `meant` is not in `dumped`: pydantic writes some things in a field of no stated type as others."""
     pairs = [(dumped, meant)]
     while pairs:
         written, value = pairs.pop()
+        if isinstance(value, Enum):
+            value = value.value
         if written is None:
             if isinstance(value, float):
-                return value
+                return f"{value!r}, which JSON cannot carry: use None or a str"
         elif isinstance(written, dict) and isinstance(value, dict):
+            if len(written) != len(value) or any(isinstance(key, float) and not math.isfinite(key) for key in value):
+                return f"the dict {shown(value)}, whose keys cannot be told apart in JSON: give them as different str"
             pairs.extend(zip(written.values(), value.values(), strict=False))
-        elif isinstance(written, list) and isinstance(value, list | tuple | set | frozenset):
+        elif isinstance(written, list) and isinstance(value, Collection):
             pairs.extend(zip(written, value, strict=False))
     return None
 
 
 def _path(frames: list[_Frame]) -> str:
     return "$" + "".join(
-        f"[{frame.label}]" if frame.close == "]" else f".{frame.label}" for frame in frames if frame.label is not None
+        f".{frame.label}"
+        if isinstance(frame.label, str) and len(frame.label) <= _LABEL_LENGTH and frame.label.isprintable()
+        else f"[{shown(frame.label)}]"
+        for frame in frames
+        if frame.label is not None
     )
 
 
-def decode_payload(payload: bytes, kind: type[T]) -> T:
+@overload
+def decode_payload(payload: bytes, kind: type[T]) -> T: ...
+@overload
+def decode_payload(payload: bytes, kind: Any) -> Any: ...
+def decode_payload(payload: bytes, kind: Any) -> Any:
     """The value that `payload` holds, validated to `kind` by pydantic (P3).
 
     Raises:
         CodecError: it is not JSON, or does not fit `kind`, or pydantic cannot handle `kind`; its error is the cause.
     """
     try:
-        decoded: T = _adapter(kind).validate_json(payload)
+        decoded = _adapter(kind).validate_json(payload)
     except Exception as error:
         # pydantic's errors, for the payload or for a `kind` unknown to it; a validator of the caller's raises anything.
         name = getattr(kind, "__name__", shown(kind))

@@ -27,8 +27,11 @@ def open_store(url: str, **options: object) -> Opening[Store]:
         options: those of the engine's own ``open``.
 
     Raises:
+        TypeError: it is not a str.
         DatabaseError: it is not a URL, or no installed engine has its scheme.
     """
+    if not isinstance(url, str):
+        raise TypeError(f"url must be a str such as 'sqlite:///app.db', not {type(url).__name__}: {shown(url)}")
     scheme, separator, _ = url.partition(":")
     found = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
     if not separator or scheme not in found:

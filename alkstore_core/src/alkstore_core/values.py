@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from alkstore_core.options import ScheduleOptions
 from alkstore_core.payload import decode_payload
@@ -57,8 +57,12 @@ class Job:
     last_error: str | None
     died_at: int | None
 
-    def payload_as(self, kind: type[T]) -> T:
-        """The payload, decoded and validated to `kind`: dict, list, a pydantic model, a dataclass (P3).
+    @overload
+    def payload_as(self, kind: type[T]) -> T: ...
+    @overload
+    def payload_as(self, kind: Any) -> Any: ...
+    def payload_as(self, kind: Any) -> Any:
+        """The payload, decoded and validated to `kind`: dict, list, a pydantic model, a dataclass, a Union (P3).
 
         Raises:
             CodecError: it is not JSON, or not of that kind.
@@ -84,7 +88,11 @@ class StreamEvent:
     payload: bytes
     created_at: int
 
-    def payload_as(self, kind: type[T]) -> T:
+    @overload
+    def payload_as(self, kind: type[T]) -> T: ...
+    @overload
+    def payload_as(self, kind: Any) -> Any: ...
+    def payload_as(self, kind: Any) -> Any:
         """The payload, decoded and validated to `kind` (P3).
 
         Raises:

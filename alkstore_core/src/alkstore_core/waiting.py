@@ -7,9 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
-
-from alkstore_core.cancellation import unlist
+from alkstore_core.cancellation import own_task, see_through
 from alkstore_core.engine import Engine
 from alkstore_core.errors import DatabaseError
 from alkstore_core.numbers import INT64_MAX
@@ -23,42 +21,33 @@ async def first_of(*waits: Callable[[], Awaitable[object]]) -> None:
 
     Where one raises, the others are cancelled likewise, and then that error is raised, as itself and not in a group.
     """
-    failures: list[Exception] = []
-
-    async def run(wait: Callable[[], Awaitable[object]]) -> None:
-        unlist(asyncio.current_task())  # only the group cancels it
-        try:
-            await wait()
-        except Exception as error:
-            failures.append(error)
-        group.cancel_scope.cancel()
-
-    async with anyio.create_task_group() as group:
-        for wait in waits:
-            group.start_soon(run, wait)
-    if failures:
-        raise failures[0]
+    await _together(waits, asyncio.FIRST_COMPLETED)
 
 
 async def all_of(works: Sequence[Callable[[], Awaitable[object]]]) -> None:
     """Do all of `works` at once; return once all have ended. The first error of any is raised then."""
     if len(works) == 1:  # as it mostly is, and then without a task
         await works[0]()
-        return
-    failures: list[Exception] = []
+    elif works:
+        await _together(works, asyncio.ALL_COMPLETED)
 
+
+async def _together(works: Sequence[Callable[[], Awaitable[object]]], until: str) -> None:
+    # No task group: who cancels all tasks would cancel its tasks one by one, and it would go on with the rest.
     async def run(work: Callable[[], Awaitable[object]]) -> None:
-        unlist(asyncio.current_task())  # only the group cancels it
-        try:
-            await work()
-        except Exception as error:
-            failures.append(error)
+        await work()
 
-    async with anyio.create_task_group() as group:
-        for work in works:
-            group.start_soon(run, work)
-    if failures:
-        raise failures[0]
+    tasks = [own_task(run(work)) for work in works]
+    ended: set[asyncio.Task[None]] = set()
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=until)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await see_through(lambda: asyncio.wait(tasks))
+    for task in sorted(tasks, key=lambda task: task not in ended):
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            raise failure
 
 
 async def hear(store: "Store", topic: str, woken: Callable[[], None], log: logging.Logger) -> None:

@@ -7,6 +7,7 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 import anyio
 
@@ -50,7 +51,7 @@ class Worker:
             back, without the attempt being counted.
 
     Raises:
-        TypeError, ValueError: `concurrency` or `shutdown_timeout`.
+        TypeError, ValueError: `queue`, `concurrency` or `shutdown_timeout`.
         InvalidNameError: `worker_id` (V2).
     """
 
@@ -63,6 +64,8 @@ class Worker:
         worker_id: str | None = None,
         shutdown_timeout: float = 30.0,
     ) -> None:
+        if not isinstance(queue, Queue):
+            raise TypeError(f"queue must be a Queue such as store.queue(name) gives, not {type(queue).__name__}")
         self._queue = queue
         self._handler = handler
         self._concurrency = at_least(1, "concurrency", concurrency)
@@ -218,6 +221,12 @@ class _Shift:
                 task = self._loop.create_task(self._process(handle))
                 if not task.done():  # an eager one may be
                     self._running[handle] = task
+                    task.add_done_callback(partial(self._note_end, handle))
+
+    def _note_end(self, handle: JobHandle, _: asyncio.Task[None]) -> None:
+        if self._running.pop(handle, None) is not None:  # cancelled before it could begin
+            self._settler.release(handle)
+            self._changed.set()
 
     async def _process(self, handle: JobHandle) -> None:
         begun = False
@@ -226,13 +235,16 @@ class _Shift:
             begun = await self._heartbeat.begin(handle)
             if begun:
                 await self._handler(handle)
-        except Exception as error:
-            failure = error
+        except (KeyboardInterrupt, SystemExit):
+            self._settler.release(handle)
+            raise
         except asyncio.CancelledError as error:
             failure = error
             # If all tasks are being cancelled, so is the worker's caller: let it say so first.
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
+        except BaseException as error:
+            failure = error
         finally:
             self._running.pop(handle, None)
             self._changed.set()
@@ -272,10 +284,7 @@ class _Shift:
             await self._change()
 
     async def _cancel_running(self) -> None:
-        """Cancel the running jobs, again where one goes on all the same, and wait for their end.
-
-        Claiming has ended before, so each of them has begun.
-        """
+        """Cancel the running jobs, again where one goes on all the same, and wait for their end."""
         self._cancelling = True
         while self._running:
             for task in self._running.values():

@@ -17,7 +17,6 @@ from alkstore_core import (
     StreamEvent,
     WakeReceiver,
     cancellation,
-    waiting,
 )
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.home import Home
@@ -574,7 +573,6 @@ def drops_the_parents_store_in_a_fork(patch):
 
 def _list_all_tasks(patch):
     patch.setattr(cancellation, "unlist", lambda _: None)
-    patch.setattr(waiting, "unlist", lambda _: None)
 
 
 @mutant(kills=["store/cancelling_all_tasks_gives_jobs_back"])
