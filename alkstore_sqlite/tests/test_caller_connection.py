@@ -307,3 +307,38 @@ async def test_no_clock_makes_a_stamp_that_cannot_be_stored(
         async with store.transaction() as tx:
             await tx.notify("c")
         await store.queue("q").enqueue(1)
+
+
+async def test_leaving_a_cursors_block_after_the_end_is_no_error(table: SqliteStore) -> None:
+    """The cursor was closed with the transaction."""
+    for decide in ("commit", "rollback"):
+        async with table.begin_tx() as tx, tx.connection.execute("SELECT 1") as cursor:
+            assert await cursor.fetchone() == (1,)
+            await getattr(tx, decide)()
+
+
+async def test_foreign_keys_are_enforced_where_the_first_statement_asks_for_it(table: SqliteStore) -> None:
+    """Until the end of that transaction, by the same connection, whichever way the pragma is written."""
+    async with table.transaction() as tx:
+        await tx.connection.execute("CREATE TABLE child (id REFERENCES orders (id))")
+    assert await orders(table) == []
+    whole = table.engine._idle_connection  # type: ignore[attr-defined]
+    for pragma in ("PRAGMA foreign_keys = ON", "pragma main.foreign_keys(1)"):
+        async with table.begin_tx() as tx:
+            await tx.connection.execute(pragma)
+            with pytest.raises(sqlite3.IntegrityError):
+                await tx.connection.execute("INSERT INTO child VALUES (7)")
+            await tx.commit()
+        async with table.begin_tx() as tx:
+            assert await tx.connection.execute_fetchall("PRAGMA foreign_keys") == [(0,)]
+            await tx.connection.execute("INSERT INTO child VALUES (7)")
+            await tx.rollback()
+    assert table.engine._idle_connection is whole  # type: ignore[attr-defined]
+
+
+async def test_a_backup_of_an_open_transaction_is_refused(table: SqliteStore, tmp_path: Path) -> None:
+    """It would never end."""
+    async with aiosqlite.connect(tmp_path / "copy.db") as copy, table.begin_tx() as tx:
+        await tx.connection.execute("INSERT INTO orders VALUES (1)")
+        with pytest.raises(sqlite3.ProgrammingError, match="connection of your own"):
+            await tx.connection.backup(copy)

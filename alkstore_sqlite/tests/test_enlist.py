@@ -7,6 +7,7 @@ from pathlib import Path
 import aiosqlite
 import pytest
 from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.testing import ManualClock
 from alkstore_sqlite import SqliteStore
 from sqlalchemy import event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
@@ -345,3 +346,21 @@ async def test_a_session_without_one_database_is_refused_with_what_to_do(store: 
         await session.begin()
         with pytest.raises(DatabaseError, match="enlist its connection"):
             store.enlist(session)
+
+
+async def test_a_transaction_of_another_store_is_joined_and_left(
+    path: Path, store: SqliteStore, clock: ManualClock
+) -> None:
+    """Before its first statement too; after its end it is refused, and its task writes as before (T10, T11)."""
+    async with SqliteStore.open(path, clock=clock) as other:
+        async with other.transaction() as tx:
+            joined = store.enlist(tx.connection)
+            await joined.enqueue("q", "a")
+            await tx.enqueue("q", "b")
+            kept = tx.connection
+        with pytest.raises(ClosedError):
+            await joined.enqueue("q", "late")
+        with pytest.raises(DatabaseError, match="no transaction is open"):
+            store.enlist(kept)
+        await store.queue("q").enqueue("c")
+    assert await payloads(store) == [b'"a"', b'"b"', b'"c"']

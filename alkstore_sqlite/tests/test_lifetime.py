@@ -290,3 +290,18 @@ async def cancel_all_tasks(*waited_for: "asyncio.Future[None]") -> None:
         task.cancel()
     async with asyncio.timeout(10):
         await asyncio.gather(*waited_for, return_exceptions=True)
+
+
+async def test_a_dropped_transaction_does_not_end_the_next_one(path: Path) -> None:
+    """The news of its end may come late: the next one is still the open one (T11, T12)."""
+    async with SqliteStore.open(path, busy_timeout=3600) as store:
+        engine = store.engine
+        dropped = await store.begin_tx()
+        old = dropped._session
+        await dropped.rollback()
+        async with store.begin_tx() as tx:
+            await asyncio.to_thread(engine.note_abandoned, old)  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+            with pytest.raises(DatabaseError, match="wait for itself"):
+                await store.queue("q").enqueue(1)
+            await tx.rollback()

@@ -24,10 +24,11 @@ class SchedulerSession(MemSession):
         with await self.writing() as changes:
             schedules = changes.database.schedules
             known = changes.get(schedules, schedule.name)
+            anchor = saturating_add(self.now(), schedule.interval_s)
             if known is not None and known.schedule.spec == schedule.spec:
-                next_fire = known.next_fire
+                next_fire = min(known.next_fire, anchor)  # later only if the clock was set back meanwhile (H5)
             else:
-                next_fire = saturating_add(self.now(), schedule.interval_s)
+                next_fire = anchor
             changes.put(schedules, schedule.name, ScheduleRow(schedule, next_fire))
             changes.wake(SCHEDULES_TOPIC)
 

@@ -5,6 +5,7 @@ from typing import Any, Self
 from alkstore_core.clock import Clock, SystemClock
 from alkstore_core.errors import DatabaseError
 from alkstore_core.names import free_name
+from alkstore_core.numbers import patience
 from alkstore_core.opening import Opening
 from alkstore_core.store import Store
 
@@ -24,14 +25,17 @@ class MemStore(Store):
             name: stores of this process that are open with the same name share their data, on any event loop; it is
                 gone when the last of them closes. Without a name the store's data is its own.
             clock: what tells the time, instead of the system; for tests.
-            busy_timeout: how many seconds a write waits for another task's transaction to end (T11).
+            busy_timeout: how long a write waits for another task's transaction to end, in seconds, 0 or more (T11).
 
         Raises:
+            TypeError, ValueError: `busy_timeout`.
             InvalidNameError: the name is empty or blank.
         """
         if name is not None:
             free_name("database", name)
-        return cls.opening(MemEngine(name, clock or SystemClock(), busy_timeout))
+        return cls.opening(
+            MemEngine(name, clock or SystemClock(), patience("busy_timeout", busy_timeout, or_none=True))
+        )
 
     @classmethod
     def from_url(cls, url: str, **options: Any) -> Opening[Self]:

@@ -25,7 +25,7 @@ _SPECIAL = re.compile(
     # What SQLite skips: blanks, a byte order mark, and comments. Possessive, so that many of them take no longer.
     r"(?:[\s;\ufeff]++|--[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+(?:"
     r"(?P<ends>BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b))"
-    r"|(?P<before>PRAGMA\s+foreign_keys)"
+    r"|(?P<before>PRAGMA\s+(?:\w+\s*\.\s*)?foreign_keys)"
     r"|(?P<lasts>PRAGMA|ATTACH|DETACH|CREATE)"
     r")\b",
     re.IGNORECASE,
@@ -88,6 +88,8 @@ class CallerConnection(sqlite3.Connection):
         self.check_schema: Callable[[sqlite3.Cursor], object]
         self.begun = False
         """Whether this transaction's BEGIN was executed."""
+        self._foreign_keys: tuple[int] | None = None
+        """How that pragma was before this transaction set it."""
         self.is_altered = False
         """Whether something was set on it that the next transaction must not find."""
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
@@ -108,9 +110,11 @@ class CallerConnection(sqlite3.Connection):
                 raise sqlite3.ProgrammingError(
                     f"{sql.strip()!r} is for the transaction itself: call its commit() or rollback(), or use SAVEPOINT"
                 )
-            self.is_altered = True
             if special["before"] and not self.begun:
+                if self._foreign_keys is None:
+                    self._foreign_keys = sqlite3.Connection.execute(self, "PRAGMA foreign_keys").fetchone()
                 return
+            self.is_altered = True
         self.refuse_undone()
         self._refuse_given_up()
         if not self.begun:
@@ -172,6 +176,16 @@ class CallerConnection(sqlite3.Connection):
     def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
         return self.cursor().executescript(sql_script)  # type: ignore[no-any-return]
 
+    def restore(self) -> None:
+        """After the end: what this transaction set for itself is as it was."""
+        if self._foreign_keys is not None:
+            sqlite3.Connection.execute(self, f"PRAGMA foreign_keys = {self._foreign_keys[0]}")
+            self._foreign_keys = None
+
+    def backup(self, *arguments: Any, **options: Any) -> None:
+        # From inside a transaction SQLite says for ever that it is busy, and the module asks for ever.
+        raise sqlite3.ProgrammingError("a transaction cannot be backed up: use a connection of your own")
+
     def commit(self) -> None:
         raise sqlite3.ProgrammingError("this connection is alkstore's: call commit() on the transaction")
 
@@ -201,14 +215,18 @@ class TransactionConnection(aiosqlite.Connection):
     def __init__(self, whole: aiosqlite.Connection) -> None:
         # Not aiosqlite's own, which makes a thread: it shares the one of `whole`.
         self.__dict__.update(vars(whole))
-        self._has_ended = False
+        self.has_ended = False
 
     def __del__(self) -> None:
         """Nothing: there is nothing of its own to close."""
 
     def end(self) -> None:
         """From here on every call is refused."""
-        self._has_ended = True
+        self.has_ended = True
+
+    @property
+    def in_transaction(self) -> bool:
+        return not self.has_ended and super().in_transaction
 
     @property
     def _conn(self) -> sqlite3.Connection:
@@ -216,6 +234,8 @@ class TransactionConnection(aiosqlite.Connection):
         return super()._conn
 
     async def _execute(self, fn: Any, *arguments: Any, **options: Any) -> Any:
+        if self.has_ended and fn.__name__ == "close" and isinstance(fn.__self__, sqlite3.Cursor):
+            return None  # it was closed with the transaction: leaving its block is no error
         self._refuse_ended()
         return await super()._execute(fn, *arguments, **options)  # type: ignore[no-untyped-call]
 
@@ -226,7 +246,7 @@ class TransactionConnection(aiosqlite.Connection):
         raise sqlite3.ProgrammingError("this connection is alkstore's: end the transaction instead")
 
     def _refuse_ended(self) -> None:
-        if self._has_ended:
+        if self.has_ended:
             raise sqlite3.ProgrammingError("this transaction has ended: begin another one")
 
 
@@ -268,6 +288,7 @@ def undo(connection: sqlite3.Connection) -> None:
             sqlite3.Cursor(connection).execute("ROLLBACK")
     if connection.in_transaction:  # a late interrupt met the ROLLBACK itself
         sqlite3.Cursor(connection).execute("ROLLBACK")
+    connection.restore()
 
 
 @contextmanager

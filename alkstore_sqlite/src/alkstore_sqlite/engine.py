@@ -126,6 +126,7 @@ class SqliteEngine(Engine):
         try:
             self.refuse_closed()
             self._free.clear()
+            self._transaction = None  # whoever had the slot before has ended, told here or not
             self.database.check()
             if self._idle_connection is None:
                 await see_through(self._connect)
@@ -205,12 +206,13 @@ class SqliteEngine(Engine):
             self._transaction = None
             self._free.set()
 
-    def note_abandoned(self) -> None:
+    def note_abandoned(self, transaction: SqliteTransaction) -> None:
         """A dropped transaction has been rolled back, and its connection closed. From any thread."""
 
         def end() -> None:
-            self._transaction = None
-            self._free.set()
+            if self._transaction is transaction:  # and not the next one already
+                self._transaction = None
+                self._free.set()
 
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(end)

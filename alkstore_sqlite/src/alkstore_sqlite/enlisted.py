@@ -16,7 +16,7 @@ import aiosqlite
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError
 
-from alkstore_sqlite.caller import on_thread, own_cursor
+from alkstore_sqlite.caller import CallerConnection, TransactionConnection, on_thread, own_cursor
 from alkstore_sqlite.commits import Build, Undo
 from alkstore_sqlite.migrations import SchemaCheck
 from alkstore_sqlite.notify import new_stamp, stamp_topics
@@ -35,9 +35,9 @@ def refuse_unjoinable(connection: Any) -> None:
     """
     if isinstance(connection, aiosqlite.Connection):
         try:
-            is_open = connection.in_transaction
-        except ValueError as error:
-            raise DatabaseError(f"cannot enlist {connection!r}: it is closed") from error
+            is_open = _in_transaction(connection)
+        except (ValueError, sqlite3.Error) as error:
+            raise DatabaseError(f"cannot enlist {connection!r}: it is closed ({error})") from error
         if not is_open:
             raise DatabaseError(
                 "cannot enlist this aiosqlite connection: no transaction is open on it; execute BEGIN IMMEDIATE first"
@@ -65,6 +65,12 @@ def refuse_unjoinable(connection: Any) -> None:
     )
 
 
+def _in_transaction(connection: aiosqlite.Connection) -> bool:
+    if isinstance(connection, TransactionConnection):  # open before its first statement begins it
+        return not connection.has_ended
+    return connection.in_transaction
+
+
 class Joined:
     """A caller's transaction, as distinct from the next one on the same connection.
 
@@ -83,8 +89,8 @@ class Joined:
     def _current(self) -> object | None:
         if isinstance(self.connection, aiosqlite.Connection):
             try:
-                return self.connection if self.connection.in_transaction else None
-            except ValueError:
+                return self.connection if _in_transaction(self.connection) else None
+            except (ValueError, sqlite3.Error):
                 return None
         alchemy = sys.modules["sqlalchemy.ext.asyncio"]
         if isinstance(self.connection, alchemy.AsyncSession):
@@ -116,6 +122,8 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         def work(connection: sqlite3.Connection) -> Any:
             # Looked at here, on the connection's thread: outside a transaction the savepoint would itself be one, and
             # its release would commit.
+            if isinstance(connection, CallerConnection):
+                connection.enter()
             if not connection.in_transaction:
                 raise ClosedError("the enlisted transaction has ended: enlist again in the next one")
             with own_cursor(connection) as cursor:
@@ -165,6 +173,8 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
         return driver
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
+        if isinstance(connection, CallerConnection):
+            connection.enter()
         with own_cursor(connection) as cursor:
             connection.text_factory = os.fsdecode
             path: str = cursor.execute("PRAGMA database_list").fetchone()[2]

@@ -38,9 +38,9 @@ class Gate:
         path = os.path.realpath(path)
         try:
             for role in ("gate-next", "gate"):
-                self._files.append(os.open(f"{path}-{role}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666))
+                self._files.append(os.open(f"{path}-{role}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
                 with contextlib.suppress(OSError):  # there is no database yet, or the sidecar is somebody else's
-                    _open_up(self._files[-1], Path(path).stat().st_mode)
+                    _open_to_writers(self._files[-1], Path(path).stat().st_mode)
         except OSError:
             self.close()
             raise
@@ -95,9 +95,10 @@ class Gate:
         self.close()
 
 
-def _open_up(file: int, mode: int) -> None:
-    wanted = os.fstat(file).st_mode & 0o777 | mode & 0o666
-    os.fchmod(file, wanted)
+def _open_to_writers(file: int, mode: int) -> None:
+    # Whoever can open it can lock it, so it is for those alone who may write the database.
+    writers = mode & 0o222
+    os.fchmod(file, writers | writers << 1)
 
 
 def _locked(file: int, pause: float = 0.0) -> bool:

@@ -161,10 +161,13 @@ def extend_claim(scope: Scope, claim: Claim, extend: int) -> Operation[bool]:
     """Move its deadline, for the waiting too if that makes it sooner (Q6)."""
     now = scope.now()
     until = saturating_add(now, extend)
-    changed: int = yield count(SQL.extend_claim, until, now, claim.job.id, claim.token, now)
-    if changed:
+    found: list[Row] = yield rows(SQL.claim_deadline, claim.job.id, claim.token, now)
+    if not found:
+        return False
+    yield count(SQL.extend_claim, until, now, claim.job.id, claim.token, now)
+    if until < found[0][0]:
         scope.topics.add(queue_topic(claim.job.queue))
-    return changed > 0
+    return True
 
 
 def release_claims(scope: Scope, claims: Sequence[Claim]) -> Operation[list[bool]]:

@@ -2,11 +2,12 @@
 
 import os
 from typing import Self
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 from alkstore_core import Clock, Opening, Store
 from alkstore_core.clock import SystemClock
 from alkstore_core.errors import DatabaseError
+from alkstore_core.numbers import patience
 
 from alkstore_sqlite.database import Database, checked_path
 from alkstore_sqlite.engine import SqliteEngine
@@ -51,10 +52,10 @@ class SqliteStore(Store):
             raise TypeError(f"readers must be an int, not {type(readers).__name__}: {readers!r}")
         if not 1 <= readers <= 64:
             raise ValueError(f"readers must be 1 to 64, and is {readers}")
-        database = Database(checked_path(path), synchronous.upper(), _positive("busy_timeout", busy_timeout))
+        database = Database(checked_path(path), synchronous.upper(), patience("busy_timeout", busy_timeout))
         engine = SqliteEngine(
             database,
-            poll_interval=_positive("poll_interval", poll_interval),
+            poll_interval=patience("poll_interval", poll_interval),
             readers=readers,
             clock=SystemClock() if clock is None else clock,
         )
@@ -70,12 +71,10 @@ class SqliteStore(Store):
         prefix = "sqlite:///"
         if not url.startswith(prefix) or url == prefix:
             raise DatabaseError(f"{url!r} is no SQLite URL: write sqlite:///relative.db or sqlite:////absolute.db")
-        return cls.open(unquote(url[len(prefix) :]), **options)  # type: ignore[arg-type]  # checked there
-
-
-def _positive(what: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError(f"{what} must be a number of seconds, not {type(value).__name__}: {value!r}")
-    if not 0 < value <= 3600:
-        raise ValueError(f"{what} must be above 0 and at most 3600 seconds, and is {value}")
-    return float(value)
+        if "?" in url or "#" in url:
+            raise DatabaseError(
+                f"{url!r} has a part that is no path: give options to open_store itself, and write %3F and %23 for a "
+                "question mark and a hash in a file's name"
+            )
+        path = os.fsdecode(unquote_to_bytes(url[len(prefix) :]))
+        return cls.open(path, **options)  # type: ignore[arg-type]  # checked there

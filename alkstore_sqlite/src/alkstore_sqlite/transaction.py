@@ -91,8 +91,8 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             engine, lease = self._engine, self._lease
 
             def ended() -> None:
+                engine.note_abandoned(self)
                 lease.release()
-                engine.note_abandoned()
 
             end_alone(self._whole, ended)
 
@@ -117,6 +117,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
                     drive(cursor, stamp_topics(topics, stamp))
                     cursor.execute("COMMIT")
             connection.leave()
+            connection.restore()
             return topics
 
         try:

@@ -12,7 +12,8 @@ ON CONFLICT (name) DO UPDATE SET
     priority = excluded.priority,
     max_attempts = excluded.max_attempts,
     expires = excluded.expires,
-    next_fire = CASE WHEN kept.spec = excluded.spec THEN kept.next_fire ELSE excluded.next_fire END;
+    next_fire = CASE WHEN kept.spec = excluded.spec THEN least(kept.next_fire, excluded.next_fire)
+        ELSE excluded.next_fire END; -- sooner only where the clock was set back (H5)
 
 -- name: delete_schedule
 -- Drop a schedule; its name, if there was one.

@@ -92,6 +92,10 @@ WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
 UPDATE alkstore_jobs SET state = 2, place = 2, last_error = ?, died_at = ?, purge_at = ?
 WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
 
+-- name: claim_deadline
+-- When one live claim lapses.
+SELECT claim_expires_at FROM alkstore_jobs WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
+
 -- name: extend_claim
 -- Move the deadline of one live claim (Q6).
 UPDATE alkstore_jobs SET claim_expires_at = ?, place = iif(expires_at <= ?, 2, 0)

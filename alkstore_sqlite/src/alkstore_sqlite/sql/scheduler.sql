@@ -1,11 +1,11 @@
 -- name: put_schedule
--- Register or replace a schedule; the next fire stays where the spec does (H2).
+-- Register or replace a schedule; the next fire stays where the spec does (H2), unless the clock was set back (H5).
 INSERT INTO alkstore_schedules (name, spec, interval_s, queue, payload, priority, max_attempts, expires, next_fire)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE SET
     spec = excluded.spec, interval_s = excluded.interval_s, queue = excluded.queue, payload = excluded.payload,
     priority = excluded.priority, max_attempts = excluded.max_attempts, expires = excluded.expires,
-    next_fire = iif(spec = excluded.spec, next_fire, excluded.next_fire);
+    next_fire = iif(spec = excluded.spec, min(next_fire, excluded.next_fire), excluded.next_fire);
 
 -- name: delete_schedule
 -- Drop a schedule.
