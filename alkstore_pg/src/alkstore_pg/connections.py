@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import asyncpg
 from alkstore_core.errors import ClosedError, DatabaseError
+from asyncpg.pool import PoolConnectionProxy
 
 from alkstore_pg.failures import DRIVER_ERRORS, database_error
 from alkstore_pg.tasks import Tasks
@@ -111,6 +112,8 @@ class Connections:
             reset: whether it may have a session state of its caller's.
         """
         self._taken_back(connection)
+        if reset:
+            connection = _withdrawn(connection)
         if reset or self._closed or self._wanting or not is_alive(connection):
             self._give_to_pool(connection)
             return
@@ -200,6 +203,19 @@ class Connections:
         if self._owned:
             with suppress(*DRIVER_ERRORS, RuntimeError):
                 self.pool.terminate()
+
+
+def _withdrawn(connection: Connection) -> Connection:
+    """The connection in another wrapper: who kept the one that was lent can do nothing with it any more (T8).
+
+    The pool itself takes the wrapper away only once the connection is reset, which may be a round trip later.
+    """
+    holder = connection._holder  # noqa: SLF001 - the pool's own books, which must know the new wrapper
+    raw = connection._detach()  # noqa: SLF001
+    if raw is None:
+        return connection
+    holder._proxy = renewed = PoolConnectionProxy(holder, raw)  # noqa: SLF001
+    return renewed
 
 
 def is_alive(connection: Any) -> bool:
