@@ -68,11 +68,17 @@ class Connections:
         if self._closed:
             raise _closed()
         self._wanting += 1
-        taking = self._tasks.start(self._from_pool())
+        taking: asyncio.Task[Connection] | None = None
         try:
-            connection = await asyncio.shield(taking)
+            if self.pool.get_idle_size():
+                # There at once, so that a task for it would only cost.
+                connection = await self.pool.acquire()
+            else:
+                taking = self._tasks.start(self._from_pool())
+                connection = await asyncio.shield(taking)
         except asyncio.CancelledError:
-            taking.add_done_callback(self._unclaimed)
+            if taking is not None:
+                taking.add_done_callback(self._unclaimed)
             raise
         except DRIVER_ERRORS as error:
             if self._closed:

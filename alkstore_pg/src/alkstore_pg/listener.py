@@ -19,7 +19,7 @@ from alkstore_core.wakes import Subscription, WakeHub
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.failures import DRIVER_ERRORS, database_error
 from alkstore_pg.notify import channel_of
-from alkstore_pg.patience import answered_within
+from alkstore_pg.patience import Patience
 
 BEAT_S = 1.0
 """How often the connection is asked for a sign of life."""
@@ -70,6 +70,7 @@ class Listener:
         self._clock = clock
         self._silent = silent
         self._patience_s = patience_s
+        self._patience = Patience(_SILENCE_S)
         self._beat_channel = channel_of(schema, f"b:{identity}")
         self._connection: Any = None
         self._listening: dict[str, str] = {}
@@ -155,7 +156,7 @@ class Listener:
         """Listen to whatever is wanted now. Until it is acknowledged, nobody is told that it listens."""
         self._lost = False
         connection.add_termination_listener(self._terminated)
-        with answered_within(connection, _SILENCE_S):
+        with self._patience(connection):
             await connection.add_listener(self._beat_channel, self._notified)
         await self._attune(connection)
         self._connection = connection
@@ -196,7 +197,7 @@ class Listener:
         for topic in self._hub.topics():
             channel = channel_of(self._schema, topic)
             if channel not in self._listening:
-                with answered_within(connection, _SILENCE_S):
+                with self._patience(connection):
                     await connection.add_listener(channel, self._notified)
                 self._listening[channel] = topic
 
@@ -205,13 +206,13 @@ class Listener:
         for channel, topic in tuple(self._listening.items()):
             if topic not in wanted:
                 del self._listening[channel]
-                with answered_within(connection, _SILENCE_S):
+                with self._patience(connection):
                     await connection.remove_listener(channel, self._notified)
 
     async def _beat(self, connection: Any) -> None:
         self._heard.clear()
         try:
-            with answered_within(connection, _SILENCE_S):
+            with self._patience(connection):
                 records = await connection.fetch(self._sql["beat"], self._beat_channel, "")
             self._clock.told(records[0][0])
             async with asyncio.timeout(_SILENCE_S):
@@ -230,6 +231,7 @@ class Listener:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait((self._running,))
+        self._patience.close()
         for future in self._waiting:
             _settle(future, _closed())
         self._waiting.clear()

@@ -17,7 +17,7 @@ from alkstore_core.errors import ClosedError, CommitUnknownError, DatabaseError
 
 from alkstore_pg.connections import Connection, Connections, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
-from alkstore_pg.patience import answered_within
+from alkstore_pg.patience import Patience
 from alkstore_pg.tasks import Tasks, linger
 
 Row: TypeAlias = tuple[Any, ...]
@@ -100,7 +100,7 @@ class Dispatcher:
         sql: the statements, by name.
         now: the time to give them, or None for the server's.
         woken: told the topics of each commit.
-        timeout_s: how long a statement may take.
+        patience: how long a statement may take.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Dispatcher:
         sql: Mapping[str, str],
         now: Callable[[], int | None],
         woken: Callable[[Iterable[str]], None],
-        timeout_s: float,
+        patience: Patience,
     ) -> None:
         self.explicit = False
         """Whether a statement needs a transaction that states READ COMMITTED, the server's default being another."""
@@ -119,7 +119,7 @@ class Dispatcher:
         self._sql = sql
         self._now = now
         self._woken = woken
-        self._timeout_s = timeout_s
+        self._patience = patience
         self._lines: dict[str, _Line] = {}
         self._closed = False
 
@@ -261,7 +261,7 @@ class Dispatcher:
 
     async def _fetch(self, connection: Connection, name: str, arguments: Row, writes: bool) -> Records:
         try:
-            with answered_within(connection, self._timeout_s):
+            with self._patience(connection):
                 if self.explicit:
                     async with connection.transaction(isolation="read_committed"):
                         return list(await connection.fetch(self._sql[name], *arguments))

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from alkstore_core.cancellation import see_through
 from alkstore_core.engine import Claim, EngineTransaction, LockGrant
 from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError, DatabaseError
 
@@ -14,14 +13,14 @@ from alkstore_pg.connections import Connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
 from alkstore_pg.notify import NotifyPrimitives, channels_of
 from alkstore_pg.outcome import Outcome
-from alkstore_pg.patience import answered_within
+from alkstore_pg.patience import Patience
 from alkstore_pg.primitives import Orphaned
 from alkstore_pg.queues import QueuePrimitives
 from alkstore_pg.scheduler import SchedulerPrimitives
 from alkstore_pg.sharing import Records, Row, Shared
 from alkstore_pg.statements import statements
 from alkstore_pg.streams import StreamPrimitives
-from alkstore_pg.tasks import Tasks
+from alkstore_pg.tasks import Tasks, unbroken
 
 
 class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, SchedulerPrimitives, EngineTransaction):
@@ -62,11 +61,11 @@ class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Schedul
 
     async def _fetch(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
         async with self._turn:
-            return await see_through(lambda: self._fetch_now(name, arguments, topics))
+            return await self._fetch_now(name, arguments, topics)
 
     @abstractmethod
     async def _fetch_now(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
-        """Run the statement `name`, and see to it that its topics are woken at the commit."""
+        """Run the statement `name`, to its end, and see to it that its topics are woken at the commit."""
 
     async def _fetch_on(self, connection: Any, name: str, arguments: Row) -> Records:
         try:
@@ -98,9 +97,9 @@ def _not_on_a_transaction(what: str) -> DatabaseError:
 class PgTransaction(InTransaction):
     """A transaction on a connection of the store."""
 
-    def __init__(self, connection: Connection, owner: "TransactionOwner", schema: str, timeout_s: float) -> None:
+    def __init__(self, connection: Connection, owner: "TransactionOwner", schema: str, patience: Patience) -> None:
         super().__init__(schema, owner.now)
-        self._timeout_s = timeout_s
+        self._patience = patience
         self._connection: Connection | None = connection
         self._owner = owner
         self._topics: set[str] = set()
@@ -114,16 +113,16 @@ class PgTransaction(InTransaction):
 
     async def _fetch_now(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
         connection = self._held()
-        with answered_within(connection, self._timeout_s):
-            records = await self._fetch_on(connection, name, arguments)
+        with self._patience(connection):
+            records = await unbroken(self._fetch_on(connection, name, arguments))
         self._topics.update(topics)
         return records
 
     async def commit(self) -> None:
-        await see_through(self._commit)
+        await unbroken(self._commit())
 
     async def rollback(self) -> None:
-        await see_through(self._rollback)
+        await unbroken(self._rollback())
 
     def abandon(self) -> None:
         self._owner.abandoned(self)
@@ -145,7 +144,7 @@ class PgTransaction(InTransaction):
         if self.xid is not None:
             return
         try:
-            with answered_within(connection, self._timeout_s):
+            with self._patience(connection):
                 records = await connection.fetch(statements(self.schema)["own_xid"])
         except DRIVER_ERRORS as error:
             raise database_error(error, "this transaction was not committed") from error
@@ -154,7 +153,7 @@ class PgTransaction(InTransaction):
     async def _committed(self, connection: Connection) -> bool:
         """Whether it was committed and the connection is fine; False if the connection was lost on the way."""
         try:
-            with answered_within(connection, self._timeout_s):
+            with self._patience(connection):
                 status = await connection.execute("COMMIT")
         except DRIVER_ERRORS as error:
             if not is_loss(error):  # a deferred constraint, a serialization failure: the server has rolled back
@@ -192,7 +191,7 @@ class PgTransaction(InTransaction):
             ended = False
             try:
                 if is_alive(connection):
-                    with answered_within(connection, self._timeout_s):
+                    with self._patience(connection):
                         await connection.execute("ROLLBACK")
                     forget_transaction(connection)
                     ended = True
@@ -303,6 +302,9 @@ class Enlisted(InTransaction):
             connection = await self._connect()
         except DRIVER_ERRORS as error:
             raise database_error(error) from error
+        return await unbroken(self._fetch_and_announce(connection, name, arguments, topics))
+
+    async def _fetch_and_announce(self, connection: Any, name: str, arguments: Row, topics: Iterable[str]) -> Records:
         records = await self._fetch_on(connection, name, arguments)
         for channel in channels_of(self.schema, topics):
             await self._fetch_on(connection, "notify", (channel, ""))
