@@ -86,7 +86,8 @@ async def test_without_migrating_a_missing_older_or_newer_schema_is_refused(dsn,
     if version is not None:
         async with PgStore.open(dsn):
             pass
-        await plain.execute("UPDATE alkstore.migrations SET version = $1", version)
+        await plain.execute("DELETE FROM alkstore.migrations")
+        await plain.execute("INSERT INTO alkstore.migrations (version) VALUES ($1)", version)
     newer = version == VERSION + 1
     with pytest.raises(DatabaseError, match="upgrade alkstore-pg" if newer else "alkstore_pg.schema"):
         await PgStore.open(dsn, migrate=False)

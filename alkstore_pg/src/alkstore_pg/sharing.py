@@ -29,25 +29,32 @@ _MOST_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A statement whose arguments are columns of rows, and then the time.
+    """A statement for many rows: its arguments are what is made of the rows, the time, and perhaps a channel.
 
     Attributes:
         name: the statement's.
         results: one result for each row, from the rows and what the statement returned.
         once: whether a job may be in it only once; the rest wait for the next one. The job's id is the first column.
-        single: the statement for one row, whose arguments are that row's values; the same where there is none.
+        call: the statement for some rows and its arguments; without it `name`, and the columns of the rows.
+        announces: whether the last argument is a channel that is notified, or None.
     """
 
     name: str
     results: Callable[[Sequence[Row], Records], list[Any]]
     once: bool = False
-    single: str | None = None
+    call: Callable[[Sequence[Row]], tuple[str, Row]] | None = None
+    announces: bool = False
 
-    def call(self, rows: Sequence[Row], now: int | None) -> tuple[str, Row]:
-        """The statement for `rows`, and its arguments."""
-        if self.single is not None and len(rows) == 1:
-            return self.single, (*rows[0], now)
-        return self.name, (*zip(*rows, strict=True), now)
+    def of(self, rows: Sequence[Row], now: int | None, channel: str | None = None) -> tuple[str, Row]:
+        """The statement for `rows`, and its arguments.
+
+        Args:
+            rows: at least one.
+            now: the time, or None for the server's.
+            channel: where to announce the rows, where the statement does that.
+        """
+        name, arguments = (self.name, tuple(zip(*rows, strict=True))) if self.call is None else self.call(rows)
+        return name, (*arguments, now, channel) if self.announces else (*arguments, now)
 
 
 @dataclass(slots=True)
@@ -155,7 +162,7 @@ class Dispatcher:
     ) -> list[Any]:
         line.running = True
         try:
-            records = await self._fetch(connection, *line.shared.call(rows, self._now()), True)
+            records = await self._fetch(connection, *line.shared.of(rows, self._now()), True)
         except asyncio.CancelledError:
             await linger(self._connections.give_up(connection))
             if topics:
@@ -237,7 +244,7 @@ class Dispatcher:
     async def _execute_together(self, connection: Connection, shared: Shared, requests: list[_Request]) -> None:
         rows = requests[0].rows if len(requests) == 1 else [row for request in requests for row in request.rows]
         try:
-            records = await self._fetch(connection, *shared.call(rows, self._now()), True)
+            records = await self._fetch(connection, *shared.of(rows, self._now()), True)
         except DatabaseError as error:
             if len(requests) == 1 or isinstance(error, CommitUnknownError) or not is_alive(connection):
                 for request in requests:

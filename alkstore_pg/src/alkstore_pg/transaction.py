@@ -11,7 +11,7 @@ from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError,
 
 from alkstore_pg.connections import Connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
-from alkstore_pg.notify import NotifyPrimitives, channels_of
+from alkstore_pg.notify import NotifyPrimitives, channel_of, channels_of
 from alkstore_pg.outcome import Outcome
 from alkstore_pg.patience import Patience
 from alkstore_pg.primitives import Orphaned
@@ -40,10 +40,16 @@ class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Schedul
         self, shared: Shared, rows: Sequence[Row], *, topics: Iterable[str] = (), orphaned: Orphaned | None = None
     ) -> list[Any]:
         del orphaned
-        records = await self._fetch(*shared.call(rows, self._now()), topics)
+        channel = self._announced(topics) if shared.announces else None
+        records = await self._fetch(*shared.of(rows, self._now(), channel), () if channel else topics)
         if self.xid is None and "xid" in records[0].keys():  # noqa: SIM118 - a record's "in" looks at values
             self.xid = records[0]["xid"]
         return shared.results(rows, records)
+
+    def _announced(self, topics: Iterable[str]) -> str | None:
+        """The channel on which the statement itself announces its one topic, or None where it need not."""
+        del topics
+        return None
 
     async def run(
         self,
@@ -293,6 +299,10 @@ class Enlisted(InTransaction):
     @property
     def connection(self) -> Any:
         return self._handle
+
+    def _announced(self, topics: Iterable[str]) -> str | None:
+        (topic,) = topics
+        return channel_of(self.schema, topic)
 
     def wake(self, topics: Iterable[str]) -> None:
         raise NotImplementedError  # only claims and schedules wake so, and they are never enlisted
