@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 from alkstore_core.errors import AlkstoreError, CommitUnknownError, DatabaseError
 from alkstore_pg import PgStore
+from alkstore_pg.outcome import Outcome
 from alkstore_pg.servers import LocalServer
 from pg_proxy import proxied
 from pg_waiting import until
@@ -131,3 +132,50 @@ async def test_nothing_acknowledged_is_lost_when_the_whole_server_is_killed(own_
     await plain.close()
     assert (acknowledged["enqueue"] | acknowledged["transaction"]) - jobs == set()
     assert acknowledged["publish"] - events == set()
+
+
+NUMBERS = """
+DO $$ BEGIN
+    FOR i IN 1..50 LOOP
+        BEGIN INSERT INTO numbered VALUES (i); EXCEPTION WHEN OTHERS THEN RAISE; END;
+    END LOOP;
+END $$
+"""
+
+
+async def test_a_number_that_a_crash_gave_to_another_is_not_taken_for_ones_own(own_server: LocalServer):
+    """After a crash that lost a transaction, its number is another's: that one's commit is not told as its own.
+
+    Neither is that one ended as if it were what the lost connection left behind. While nobody has had the number since,
+    the transaction is known not to be committed.
+    """
+    draw = "SELECT pg_current_xact_id()::text::bigint"
+    async with PgStore.open(own_server.dsn) as store:
+        resolve = store.engine._resolve
+        async with store.transaction() as tx:
+            before = tx._session._incarnation
+        plain = await asyncpg.connect(own_server.dsn)
+        await plain.execute("CREATE TEMPORARY TABLE numbered (n integer)")
+        await plain.transaction().start()
+        await plain.execute(NUMBERS)  # none of them reaches the disk
+        lost = [row[0] for row in await plain.fetch("SELECT xmin::text::bigint FROM numbered ORDER BY n")]
+        await asyncio.to_thread(own_server.kill)
+        await asyncio.to_thread(own_server.start)
+        plain = await asyncpg.connect(own_server.dsn)
+        assert await resolve(lost[-1], before) is Outcome.ROLLED_BACK  # nobody has it yet
+        other = plain.transaction()
+        await other.start()
+        again = await plain.fetchval(draw)
+        assert again in lost
+        assert await resolve(again, before) is Outcome.ROLLED_BACK
+        await other.commit()  # it was not ended by the question
+        status = "SELECT pg_xact_status($1::text::xid8)"
+        assert await plain.fetchval(status, str(again)) == "committed"  # the control: what the number alone says
+        assert await resolve(again, before) is Outcome.UNKNOWN
+        await plain.close()
+        async with store.transaction() as tx:
+            await tx.enqueue("work", "kept")
+            after, kept = tx._session._incarnation, tx._session.xid
+        assert after != before
+        await asyncio.to_thread(own_server.restart)  # in order: nothing is lost, and numbers keep their meaning
+        assert await resolve(kept, after) is Outcome.COMMITTED

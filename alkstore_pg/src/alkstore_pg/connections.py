@@ -216,6 +216,18 @@ def is_alive(connection: Any) -> bool:
         return False
 
 
+def driver_connection(connection: Connection) -> Connection:
+    """Asyncpg's connection itself, the same whenever the pool hands it out again.
+
+    Raises:
+        InterfaceError: it has ended, and the pool has taken it away.
+    """
+    own = getattr(connection, "_con", connection)
+    if own is None:
+        raise asyncpg.InterfaceError("connection is closed")
+    return own
+
+
 async def close_pool(pool: Pool) -> None:
     """Close `pool` politely, and otherwise at once."""
     try:

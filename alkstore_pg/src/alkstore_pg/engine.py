@@ -4,6 +4,8 @@ import asyncio
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
+from weakref import WeakKeyDictionary
 
 from alkstore_core.cancellation import see_through
 from alkstore_core.clock import Clock
@@ -13,7 +15,7 @@ from alkstore_core.wakes import Subscription, WakeHub
 
 from alkstore_pg.autocommit import AutocommitSession
 from alkstore_pg.clock import ServerClock
-from alkstore_pg.connections import Connection, Connections, is_alive
+from alkstore_pg.connections import Connection, Connections, driver_connection, is_alive
 from alkstore_pg.dialling import Dialling
 from alkstore_pg.enlisting import joined
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
@@ -54,6 +56,7 @@ class PgEngine(Engine):
         self._sql = statements(schema)
         self._server_clock = ServerClock()
         self._clock: Clock = clock if clock is not None else self._server_clock
+        self._incarnations: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
         self._opened = False
         self._closing = False
 
@@ -149,34 +152,43 @@ class PgEngine(Engine):
 
     async def begin(self) -> EngineTransaction:
         try:
-            connection = await self._begun()
+            connection, incarnation = await self._begun()
         except DatabaseError as error:
             if error.__cause__ is None or not is_loss(error.__cause__):
                 raise
             # It had died unnoticed, before anything was done on it.
-            connection = await self._begun()
-        return self._transactions.begun(PgTransaction(connection, self._transactions, self.schema, self._patience))
+            connection, incarnation = await self._begun()
+        return self._transactions.begun(
+            PgTransaction(connection, self._transactions, self.schema, self._patience, incarnation)
+        )
 
-    async def _begun(self) -> Connection:
-        """A connection on which a transaction has begun."""
+    async def _begun(self) -> tuple[Connection, object]:
+        """A connection on which a transaction has begun, and the server's incarnation."""
         connection = await self._connections.acquire()
         if self._closing:
             self._connections.release(connection)
             raise ClosedError("the store was closed meanwhile: open another one")
 
-        async def ended_with_its_connection(beginning: "asyncio.Task[None]") -> None:
+        async def ended_with_its_connection(beginning: "asyncio.Task[object]") -> None:
             beginning.add_done_callback(lambda _: self._connections.discard(connection))
 
         try:
-            await unless_cancelled(self._begin_on(connection), self._tasks, ended_with_its_connection)
+            incarnation = await unless_cancelled(self._begin_on(connection), self._tasks, ended_with_its_connection)
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)
             raise database_error(error, "no transaction could be begun") from error
-        return connection
+        return connection, incarnation
 
-    async def _begin_on(self, connection: Connection) -> None:
+    async def _begin_on(self, connection: Connection) -> object:
+        own = driver_connection(connection)
         with self._patience(connection):
+            incarnation = self._incarnations.get(own)
+            if incarnation is None:  # asked once: no connection outlives a crash
+                async with connection.transaction(isolation="read_committed"):
+                    incarnation = (await connection.fetch(self._sql["incarnation"]))[0][0]
+                self._incarnations[own] = incarnation
             await connection.transaction(isolation="read_committed").start()
+        return incarnation
 
     def enlist(self, connection: object) -> EngineTransaction:
         return Enlisted(connection, joined(connection), self.schema, self._now_given)
@@ -207,17 +219,21 @@ class PgEngine(Engine):
         else:
             self._connections.discard(connection)
 
-    async def _resolve(self, xid: int) -> Outcome:
+    async def _resolve(self, xid: int, incarnation: object) -> Outcome:
         # In a task of its own: its timeout cancels the task that it runs in.
-        return await see_through(lambda: resolved(xid, self._ask_outcome, _RESOLVE_PATIENCE_S))
+        ask = partial(self._ask_outcome, xid, incarnation)
+        return await see_through(lambda: resolved(ask, xid, _RESOLVE_PATIENCE_S))
 
-    async def _ask_outcome(self, xid: int) -> Records:
+    async def _ask_outcome(self, xid: int, incarnation: object) -> Records:
         connection = await self._connections.acquire()
         try:
             with self._patience(connection):
-                return list(await connection.fetch(self._sql["outcome"], str(xid)))
+                records = list(await connection.fetch(self._sql["outcome"], str(xid), incarnation))
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)
             raise database_error(error) from error
         finally:
             self._connections.release(connection)
+        if records[0]["crashed"]:
+            self._incarnations.clear()  # a connection to a pooler may have outlived it after all
+        return records

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+import asyncpg
 from alkstore_core.engine import Claim, EngineTransaction, LockGrant
 from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError, DatabaseError
 
-from alkstore_pg.connections import Connection, is_alive
+from alkstore_pg.connections import Connection, driver_connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
 from alkstore_pg.notify import NotifyPrimitives, channel_of, channels_of
 from alkstore_pg.outcome import Outcome
@@ -103,9 +104,12 @@ def _not_on_a_transaction(what: str) -> DatabaseError:
 class PgTransaction(InTransaction):
     """A transaction on a connection of the store."""
 
-    def __init__(self, connection: Connection, owner: "TransactionOwner", schema: str, patience: Patience) -> None:
+    def __init__(
+        self, connection: Connection, owner: "TransactionOwner", schema: str, patience: Patience, incarnation: object
+    ) -> None:
         super().__init__(schema, owner.now)
         self._patience = patience
+        self._incarnation = incarnation
         self._connection: Connection | None = connection
         self._owner = owner
         self._topics: set[str] = set()
@@ -178,7 +182,7 @@ class PgTransaction(InTransaction):
     async def _resolve(self, error: BaseException) -> None:
         if self.xid is None:
             return  # it had written nothing, so that it makes no difference
-        outcome = await self._owner.resolve(self.xid)
+        outcome = await self._owner.resolve(self.xid, self._incarnation)
         if outcome is Outcome.COMMITTED:
             return
         if outcome is Outcome.ROLLED_BACK:
@@ -223,8 +227,8 @@ def forget_transaction(connection: Connection) -> None:
 
     Its own ``commit()`` does not tell when the server answers COMMIT with a rollback, so the engine sends it itself.
     """
-    raw: Any = getattr(connection, "_con", connection)
-    raw._top_xact = None  # noqa: SLF001 - see above; a test holds asyncpg to it
+    with suppress(asyncpg.InterfaceError):  # lost right after, and it makes no difference
+        driver_connection(connection)._top_xact = None  # noqa: SLF001 - see above; a test holds asyncpg to it
 
 
 class TransactionOwner:
@@ -236,7 +240,7 @@ class TransactionOwner:
         now: Callable[[], int | None],
         woken: Callable[[Iterable[str]], None],
         release: Callable[[Connection, bool], None],
-        resolve: Callable[[int], Any],
+        resolve: Callable[[int, object], Any],
     ) -> None:
         self.now = now
         self.woken = woken
