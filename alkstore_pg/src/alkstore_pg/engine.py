@@ -89,6 +89,7 @@ class PgEngine(Engine):
             self._sql,
             self._server_clock,
             self._connections.refresh,
+            self._notify,
             self._timeout_s,
         )
         try:
@@ -209,6 +210,9 @@ class PgEngine(Engine):
         """`topics` were committed: wake this process at once, and tell the others."""
         self.hub.wake(topics)
         self._waker.wake(topics)
+
+    async def _notify(self, channel: str) -> None:
+        await self._dispatcher.run_here("wake", ([channel], ""), writes=False)
 
     async def _announce(self, topics: list[str]) -> None:
         await self._dispatcher.run_here("wake", (channels_of(self.schema, topics), self._identity), writes=False)

@@ -4,6 +4,11 @@ It asks the server for a sign of life every second, by a NOTIFY to itself: a lin
 sign, and a pooler that moved the session away would lose notifications without one. After each reconnection every
 subscription is woken, once LISTEN is acknowledged: what was committed before is seen by the read that follows, what is
 committed after wakes.
+
+A pooler that gives each transaction another session takes a LISTEN and loses what comes of it. The sign of life may
+come back all the same, where the pooler has one idle session. So where another process than the one that the connection
+named answers, a notification sent over another connection must come too: else whoever asks to listen is told that
+nobody can here, and whoever does already is woken now and then, to look for himself.
 """
 
 import asyncio
@@ -26,6 +31,8 @@ BEAT_S = 1.0
 _SILENCE_S = 2.0
 """How long it may take to answer."""
 _LONGEST_PAUSE_S = 0.4
+_DEAF_PAUSE_S = 5.0
+"""How long to wait before trying again where a pooler takes the notifications."""
 
 _LOSSES: tuple[type[BaseException], ...] = (DatabaseError, *DRIVER_ERRORS)
 
@@ -44,6 +51,7 @@ class Listener:
         sql: the statements.
         clock: told the server's time with each beat.
         silent: called when the server went silent, so that other connections are suspect too.
+        notify_elsewhere: notifies a channel over another connection.
         patience_s: how long a subscription waits until the server listens.
     """
 
@@ -57,6 +65,7 @@ class Listener:
         sql: Mapping[str, str],
         clock: ServerClock,
         silent: Callable[[], None],
+        notify_elsewhere: Callable[[str], Awaitable[object]],
         patience_s: float,
     ) -> None:
         self.reconnections = 0
@@ -69,6 +78,7 @@ class Listener:
         self._sql = sql
         self._clock = clock
         self._silent = silent
+        self._notify_elsewhere = notify_elsewhere
         self._patience_s = patience_s
         self._patience = Patience(_SILENCE_S)
         self._beat_channel = channel_of(schema, f"b:{identity}")
@@ -76,13 +86,22 @@ class Listener:
         self._listening: dict[str, str] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._lost = False
+        self._deaf: DatabaseError | None = None
         self._stirred = asyncio.Event()
         self._heard = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "not connected" if self._connection is None else "connected"
+        state = (
+            "closed"
+            if self._closed
+            else "deaf"
+            if self._deaf
+            else "not connected"
+            if self._connection is None
+            else "connected"
+        )
         return f"<Listener {state}, {len(self._listening)} channels, {self.reconnections} reconnections>"
 
     @property
@@ -94,11 +113,14 @@ class Listener:
         """A subscription that hears every commit from now on that wakes `topic`.
 
         Raises:
-            DatabaseError: the server could not be made to listen in time; nothing of the attempt is left.
+            DatabaseError: the server could not be made to listen in time, or a pooler takes its notifications; nothing
+                of the attempt is left.
             ClosedError: the store is closed.
         """
         if self._closed:
             raise _closed()
+        if self._deaf is not None:
+            raise DatabaseError(*self._deaf.args)
         self.start()
         subscription = self._hub.subscribe(topic)
         acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -140,9 +162,12 @@ class Listener:
                     self.reconnections += 1
                     _log.info("listening again; the connection was lost %d times by now", self.reconnections)
                     self._hub.wake_everybody()
-                before = True
-                backoff.reset()
+                before, self._deaf = True, None
+                backoff = Backoff(0.02, _LONGEST_PAUSE_S)
                 await self._guard(connection)
+            except _DeafError as error:
+                self._is_deaf(error)
+                backoff = Backoff(_DEAF_PAUSE_S, _DEAF_PAUSE_S)
             except _LOSSES as error:
                 _log.warning("the listening connection was lost, and is made again: %s", error or type(error).__name__)
             finally:
@@ -158,8 +183,28 @@ class Listener:
         connection.add_termination_listener(self._terminated)
         with self._patience(connection):
             await connection.add_listener(self._beat_channel, self._notified)
+        if await self._beat(connection) != connection.get_server_pid():
+            await self._hear_from_elsewhere()
         await self._attune(connection)
         self._connection = connection
+
+    async def _hear_from_elsewhere(self) -> None:
+        self._heard.clear()
+        await self._notify_elsewhere(self._beat_channel)
+        try:
+            async with asyncio.timeout(_SILENCE_S):
+                await self._heard.wait()
+        except TimeoutError:
+            raise _DeafError(_POOLED) from None
+
+    def _is_deaf(self, error: "_DeafError") -> None:
+        """Tell everybody: those who want to listen that they cannot, those who do to look for themselves."""
+        _log.warning("%s", error)
+        self._deaf = error
+        for future in self._waiting:
+            _settle(future, DatabaseError(*error.args))
+        self._waiting.clear()
+        self._hub.wake_everybody()
 
     async def _attune(self, connection: Any) -> None:
         """Listen to what is wanted, and tell those who wait for it.
@@ -209,17 +254,23 @@ class Listener:
                 with self._patience(connection):
                     await connection.remove_listener(channel, self._notified)
 
-    async def _beat(self, connection: Any) -> None:
+    async def _beat(self, connection: Any) -> int:
+        """Ask for a sign of life, and wait for it; the process that answers."""
+        served_by: int = 0
         self._heard.clear()
         try:
             with self._patience(connection):
                 records = await connection.fetch(self._sql["beat"], self._beat_channel, "")
-            self._clock.told(records[0][0])
+            served_by = records[0]["served_by"]
+            self._clock.told(records[0]["now"])
             async with asyncio.timeout(_SILENCE_S):
                 await self._heard.wait()
         except TimeoutError:
+            if served_by and served_by != connection.get_server_pid():
+                raise _DeafError(_POOLED) from None
             self._silent()
-            raise TimeoutError("the server went silent, or a pooler took its notifications") from None
+            raise TimeoutError("the server went silent") from None
+        return served_by
 
     async def _end(self, connection: Any) -> None:
         with suppress(*DRIVER_ERRORS):
@@ -243,7 +294,17 @@ class Listener:
             self._running.cancel()
 
 
-def _settle(future: "asyncio.Future[None]", error: ClosedError | None = None) -> None:
+class _DeafError(DatabaseError):
+    """Something between here and the server takes the notifications."""
+
+
+_POOLED = (
+    "nobody can listen here: the connection leads to a pooler that does not keep a session, and loses notifications: "
+    "open the store with listen_dsn=, the DSN of the server itself"
+)
+
+
+def _settle(future: "asyncio.Future[None]", error: DatabaseError | ClosedError | None = None) -> None:
     if future.done():
         return
     if error is None:
