@@ -47,8 +47,7 @@ class Connections:
         self._used = False
         self._wanting = 0
         self._out: set[Connection] = set()
-        self._all_back = asyncio.Event()
-        self._all_back.set()
+        self._all_back: asyncio.Future[None] | None = None
         self._returning: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -71,10 +70,10 @@ class Connections:
         taking: asyncio.Task[Connection] | None = None
         try:
             if self.pool.get_idle_size():
-                # There at once, so that a task for it would only cost.
-                connection = await self.pool.acquire()
+                # There at once, so that a task for it would only cost. If it has died, asyncpg makes another one here.
+                connection = await self._from_pool(None)
             else:
-                taking = self._tasks.start(self._from_pool())
+                taking = self._tasks.start(self._from_pool(self._timeout_s))
                 connection = await asyncio.shield(taking)
         except asyncio.CancelledError:
             if taking is not None:
@@ -92,8 +91,8 @@ class Connections:
             raise _closed()
         return self._handed_out(connection)
 
-    async def _from_pool(self) -> Connection:
-        return await self.pool.acquire(timeout=self._timeout_s)
+    async def _from_pool(self, timeout_s: float | None) -> Connection:
+        return await self.pool.acquire(timeout=timeout_s)
 
     def acquire_nowait(self) -> Connection | None:
         """One that is at hand, or None."""
@@ -127,19 +126,18 @@ class Connections:
 
     def _taken_back(self, connection: Connection) -> None:
         self._out.discard(connection)
-        if not self._out:
-            self._all_back.set()
+        if self._all_back is not None and not self._out:
+            _settle(self._all_back)
 
     def _handed_out(self, connection: Connection) -> Connection:
         self._out.add(connection)
-        self._all_back.clear()
         return connection
 
     async def all_back(self, grace_s: float) -> bool:
         """Wait until none is out, at most `grace_s` seconds; whether that is so."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await self._all_back.wait()
+        if self._out:
+            self._all_back = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._all_back,), timeout=grace_s)
         return not self._out
 
     def discard(self, connection: Connection) -> None:
@@ -208,12 +206,15 @@ class Connections:
                 self.pool.terminate()
 
 
-def is_alive(connection: Any) -> bool:
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def is_alive(connection: Connection) -> bool:
     """Whether `connection` can still be used, as far as this side knows."""
-    try:
-        return not connection.is_closed()
-    except asyncpg.InterfaceError:  # the pool's wrapper of one that has ended
-        return False
+    own = getattr(connection, "_con", connection)
+    return own is not None and not own.is_closed()
 
 
 def driver_connection(connection: Connection) -> Connection:

@@ -19,7 +19,7 @@ from alkstore_pg.connections import Connection, Connections, driver_connection, 
 from alkstore_pg.dialling import Dialling
 from alkstore_pg.enlisting import joined
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
-from alkstore_pg.listener import Listener, Waker
+from alkstore_pg.listener import Listener
 from alkstore_pg.migrations import prepare
 from alkstore_pg.notify import channels_of
 from alkstore_pg.outcome import Outcome, resolved
@@ -28,6 +28,7 @@ from alkstore_pg.sharing import Dispatcher, Records
 from alkstore_pg.statements import statements
 from alkstore_pg.tasks import Tasks, unless_cancelled
 from alkstore_pg.transaction import Enlisted, PgTransaction, TransactionOwner
+from alkstore_pg.waker import Waker
 
 _CLOSING_GRACE_S = 2.0
 """How long what is under way may take to finish when the store is closed; then its connections are cut."""

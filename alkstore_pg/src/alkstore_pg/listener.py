@@ -13,7 +13,7 @@ nobody can here, and whoever does already is woken now and then, to look for him
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -316,54 +316,3 @@ def _settle(future: "asyncio.Future[None]", error: DatabaseError | ClosedError |
 
 def _closed() -> ClosedError:
     return ClosedError("the store was closed meanwhile: open another one")
-
-
-class Waker:
-    """Announces topics to other processes after the commits that woke them, many at once.
-
-    Args:
-        send: announces topics.
-    """
-
-    def __init__(self, send: Callable[[list[str]], Awaitable[object]]) -> None:
-        self._send = send
-        self._topics: set[str] = set()
-        self._stirred = asyncio.Event()
-        self._closing = False
-        self._running = asyncio.get_running_loop().create_task(self._run())
-
-    def wake(self, topics: Iterable[str]) -> None:
-        """Announce `topics` soon: at once if nothing is under way, else with all that gathers meanwhile."""
-        self._topics.update(topics)
-        self._stirred.set()
-
-    async def _run(self) -> None:
-        while self._topics or not self._closing:
-            await self._stirred.wait()
-            self._stirred.clear()
-            topics = list(self._topics)
-            self._topics.clear()
-            if topics:
-                try:
-                    await self._send(topics)
-                except (DatabaseError, ClosedError) as error:
-                    # A hint only: whoever missed it hears of its own lost connection, or looks again by itself.
-                    _log.debug("%d topics could not be announced: %s", len(topics), error)
-                await asyncio.sleep(_GATHER_S)
-
-    async def close(self) -> None:
-        """Announce what is left, and end."""
-        self._closing = True
-        self._stirred.set()
-        await asyncio.wait((self._running,), timeout=_LAST_SEND_S)
-        self._running.cancel()
-        await asyncio.wait((self._running,))
-
-    def forget(self) -> None:
-        """End without waiting."""
-        self._running.cancel()
-
-
-_GATHER_S = 0.004
-"""The shortest time between two announcements."""
-_LAST_SEND_S = 1.0

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from alkstore_core.errors import ClosedError, CommitUnknownError, DatabaseError
 
-from alkstore_pg.connections import Connection, Connections, is_alive
+from alkstore_pg.connections import Connection, Connections, driver_connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
 from alkstore_pg.patience import Patience
 from alkstore_pg.tasks import Tasks, linger
@@ -153,7 +153,7 @@ class Dispatcher:
             raise
 
     def _attend(self, line: _Line) -> None:
-        if line.waiting and not line.running:
+        if not line.running:
             line.running = True
             line.task = self._tasks.start(self._serve(line))
 
@@ -175,7 +175,8 @@ class Dispatcher:
             self._connections.release(connection)
         finally:
             line.running = False
-            self._attend(line)
+            if line.waiting:
+                self._attend(line)
         if topics:
             self._woken(topics)
         return line.shared.results(rows, records)
@@ -272,7 +273,7 @@ class Dispatcher:
                 if self.explicit:
                     async with connection.transaction(isolation="read_committed"):
                         return list(await connection.fetch(self._sql[name], *arguments))
-                records: Records = await connection.fetch(self._sql[name], *arguments)
+                records: Records = await driver_connection(connection).fetch(self._sql[name], *arguments)
                 return records
         except DRIVER_ERRORS as error:
             if not is_loss(error):
