@@ -225,9 +225,10 @@ class PgEngine(Engine):
             self._connections.discard(connection)
 
     async def _resolve(self, xid: int, incarnation: object) -> Outcome:
-        # In a task of its own: its timeout cancels the task that it runs in.
-        ask = partial(self._ask_outcome, xid, incarnation)
-        return await see_through(lambda: resolved(ask, xid, _RESOLVE_PATIENCE_S))
+        # In a task of its own, since its timeout cancels the task that it runs in.
+        asking = self._tasks.start(resolved(partial(self._ask_outcome, xid, incarnation), xid, _RESOLVE_PATIENCE_S))
+        await asyncio.wait((asking,))
+        return Outcome.UNKNOWN if asking.cancelled() else asking.result()
 
     async def _ask_outcome(self, xid: int, incarnation: object) -> Records:
         connection = await self._connections.acquire()
