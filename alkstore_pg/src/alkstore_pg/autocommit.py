@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from alkstore_core.errors import AlkstoreError, CommitUnknownError
@@ -47,11 +47,11 @@ class AutocommitSession(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Loc
         self._held: dict[str, Backoff] = {}
         self._looking: dict[str, asyncio.TimerHandle] = {}
 
-    def share(
+    async def share(
         self, shared: Shared, rows: Sequence[Row], *, topics: Iterable[str] = (), orphaned: Orphaned | None = None
-    ) -> Coroutine[Any, Any, list[Any]]:
+    ) -> list[Any]:
         del orphaned  # nothing that is shared needs it
-        return self._dispatcher.share(shared, rows, tuple(topics))
+        return await self._dispatcher.share(shared, rows, tuple(topics))
 
     async def run(
         self,
