@@ -24,7 +24,7 @@ from alkstore_core.wakes import Subscription, WakeHub
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.failures import DRIVER_ERRORS, database_error
 from alkstore_pg.notify import channel_of
-from alkstore_pg.patience import Patience
+from alkstore_pg.patience import Expiring, Patience
 
 BEAT_S = 1.0
 """How often the connection is asked for a sign of life."""
@@ -79,8 +79,8 @@ class Listener:
         self._clock = clock
         self._silent = silent
         self._notify_elsewhere = notify_elsewhere
-        self._patience_s = patience_s
         self._patience = Patience(_SILENCE_S)
+        self._patience_of_watchers = Patience(patience_s)
         self._beat_channel = channel_of(schema, f"b:{identity}")
         self._connection: Any = None
         self._listening: dict[str, str] = {}
@@ -88,7 +88,8 @@ class Listener:
         self._lost = False
         self._deaf: DatabaseError | None = None
         self._stirred = asyncio.Event()
-        self._heard = asyncio.Event()
+        self._heard: asyncio.Future[None] | None = None
+        self._bell: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -127,7 +128,7 @@ class Listener:
         self._waiting.append(acknowledged)
         self._stirred.set()
         try:
-            async with asyncio.timeout(self._patience_s):
+            with self._patience_of_watchers(Expiring(acknowledged)):
                 await acknowledged
         except TimeoutError as error:
             subscription.close()
@@ -145,7 +146,8 @@ class Listener:
 
     def _notified(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
         if channel == self._beat_channel:
-            self._heard.set()
+            if self._heard is not None:
+                _settle(self._heard)
         elif payload != self._identity and (topic := self._listening.get(channel)) is not None:
             self._hub.wake((topic,))
 
@@ -189,11 +191,11 @@ class Listener:
         self._connection = connection
 
     async def _hear_from_elsewhere(self) -> None:
-        self._heard.clear()
+        heard = self._heard = asyncio.get_running_loop().create_future()
         await self._notify_elsewhere(self._beat_channel)
         try:
-            async with asyncio.timeout(_SILENCE_S):
-                await self._heard.wait()
+            with self._patience(Expiring(heard)):
+                await heard
         except TimeoutError:
             raise _DeafError(_POOLED) from None
 
@@ -226,17 +228,19 @@ class Listener:
 
     async def _guard(self, connection: Any) -> None:
         """Follow what is wanted, and see that the connection lives; raise once it does not."""
-        loop = asyncio.get_running_loop()
-        beat_at = loop.time() + BEAT_S
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(beat_at):
-                    await self._stirred.wait()
+            if self._bell is None:
+                self._bell = asyncio.get_running_loop().call_later(BEAT_S, self._ring)
+            await self._stirred.wait()
             self._stirred.clear()
             if self._lost:
                 raise ConnectionResetError("the server closed it")
             await self._attune(connection)
-            beat_at = loop.time() + BEAT_S
+
+    def _ring(self) -> None:
+        """A beat is due."""
+        self._bell = None
+        self._stirred.set()
 
     async def _listen(self, connection: Any) -> None:
         for topic in self._hub.topics():
@@ -257,14 +261,14 @@ class Listener:
     async def _beat(self, connection: Any) -> int:
         """Ask for a sign of life, and wait for it; the process that answers."""
         served_by: int = 0
-        self._heard.clear()
+        heard = self._heard = asyncio.get_running_loop().create_future()
         try:
             with self._patience(connection):
                 records = await connection.fetch(self._sql["beat"], self._beat_channel, "")
             served_by = records[0]["served_by"]
             self._clock.told(records[0]["now"])
-            async with asyncio.timeout(_SILENCE_S):
-                await self._heard.wait()
+            with self._patience(Expiring(heard)):
+                await heard
         except TimeoutError:
             if served_by and served_by != connection.get_server_pid():
                 raise _DeafError(_POOLED) from None
@@ -283,6 +287,9 @@ class Listener:
             self._running.cancel()
             await asyncio.wait((self._running,))
         self._patience.close()
+        self._patience_of_watchers.close()
+        if self._bell is not None:
+            self._bell.cancel()
         for future in self._waiting:
             _settle(future, _closed())
         self._waiting.clear()

@@ -64,6 +64,20 @@ class Patience:
             self._timer = None
 
 
+class Expiring:
+    """A wait for a future, for a `Patience` to end: the future then fails with TimeoutError."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: "asyncio.Future[None]") -> None:
+        self._future = future
+
+    def terminate(self) -> None:
+        """End the wait."""
+        if not self._future.done():
+            self._future.set_exception(TimeoutError("nothing came"))
+
+
 class _Wait:
     """One block under a `Patience`."""
 
