@@ -50,6 +50,8 @@ async def test_twenty_processes_open_at_once_twenty_times(dsn18):
                 opener.stdin.write(f"round_{round}\n".encode())
             answers = await asyncio.gather(*(opener.stdout.readline() for opener in openers))
             if answers != [b"ok\n"] * PROCESSES:
+                for opener in openers:  # they wait for another line
+                    opener.stdin.close()
                 errors = await asyncio.gather(*(opener.communicate() for opener in openers))
                 pytest.fail("\n".join(error.decode() for _, error in errors if error))
     finally:
