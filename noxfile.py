@@ -22,10 +22,14 @@ DISTRIBUTIONS: list[str] = PROJECT["tool"]["uv"]["workspace"]["members"]
 ENGINES = [
     name.removeprefix("alkstore_") for name in DISTRIBUTIONS if name.startswith("alkstore_") and name != "alkstore_core"
 ]
-UNDER_CONSTRUCTION = ["pg"]
-"""Engines that are not finished: `tests` checks their types, style and snippets, and not yet their promises."""
 TESTED = [path.removesuffix("/tests") for path in PROJECT["tool"]["pytest"]["ini_options"]["testpaths"]]
 TESTED.remove("docs")  # a session by itself
+OLDER_POSTGRES = "15"
+SERVERS = {
+    OLDER_POSTGRES: {"ALKSTORE_PG_VERSION": OLDER_POSTGRES},
+    "unprepared": {"ALKSTORE_PG_OPTIONS": '{"statement_cache_size": 0}'},
+}
+"""What else than the newest Postgres its engine is held to the contract on, by environment variables of the harness."""
 SOURCES = [*(f"{name}/src" for name in DISTRIBUTIONS), "examples", "benchmarks", "noxfile.py"]
 
 
@@ -53,19 +57,17 @@ def install(session: nox.Session, *groups: str) -> None:
 @nox.session
 def demo(session: nox.Session) -> None:
     """The main job on SQLite: examples/webhooks.py, with whatever options follow ``--``."""
-    install(session, "examples")
+    install(session, "examples", *(["postgres"] if "embedded-pg" in session.posargs else []))
     session.run("python", "examples/webhooks.py", *session.posargs)
 
 
 @nox.session(python=False)
 def tests(session: nox.Session) -> None:
     """Everything that decides: the sessions below, each of which can be run by itself."""
-    finished = [engine for engine in ENGINES if engine not in UNDER_CONSTRUCTION]
-    units = [f"unit({part})" for part in TESTED if part.removeprefix("alkstore_") not in UNDER_CONSTRUCTION]
-    contracts = [f"contract({engine})" for engine in finished]
-    if "3.13" in OTHER_PYTHONS:
-        contracts += [f"contract-3.13({engine})" for engine in finished]
-    for name in ("lint", "types", "docs", *units, *contracts, "wheels"):
+    units = [f"unit({part})" for part in TESTED]
+    installed = ["wheels", *(f"wheels-{version}" for version in OTHER_PYTHONS if version == "3.13")]
+    servers = [f"postgres({name})" for name in SERVERS]
+    for name in ("lint", "types", "docs", *units, *installed, *servers):
         session.notify(name, ())
 
 
@@ -101,29 +103,40 @@ def docs(session: nox.Session) -> None:
     session.run("pytest", "docs/tests", *session.posargs)
 
 
+@nox.session
 @nox.parametrize("engine", ENGINES, ids=ENGINES)
 def contract(session: nox.Session, engine: str) -> None:
-    """One engine against the whole contract."""
+    """One engine against the whole contract, from this folder; `wheels` holds what a user installs to it."""
     install(session, "test")
     session.run("alkstore-contract", "run", engine, *session.posargs)
 
 
-nox.session(contract)
-for version in OTHER_PYTHONS:
-    nox.session(contract, name=f"contract-{version}", python=version)
-
-
 @nox.session
+@nox.parametrize("server", list(SERVERS), ids=list(SERVERS))
+def postgres(session: nox.Session, server: str) -> None:
+    """The Postgres engine against the whole contract on an older server, and as behind a pooler."""
+    if server == OLDER_POSTGRES and not Path(f"/usr/lib/postgresql/{server}/bin/postgres").exists():
+        session.skip(f"NOT RUN on Postgres {server}: this machine has none (install postgresql-{server})")
+    install(session, "test")
+    session.run("alkstore-contract", "run", "pg", *session.posargs, env=SERVERS[server])
+
+
 def wheels(session: nox.Session) -> None:
-    """What a user installs: all distributions built, put into a clean environment, held to the contract there."""
+    """What a user installs: all distributions built, put into a clean environment, all engines tested there."""
     session.install("uv")
     built = Path(session.create_tmp()) / "wheels"
     shutil.rmtree(built, ignore_errors=True)
     session.run("uv", "build", "--quiet", "--all-packages", "--out-dir", str(built))
-    session.install(*map(str, built.glob("*.whl")), "sqlalchemy[asyncio]>=2.0")  # whose transactions are joined
+    found = [f"{wheel}[testing]" if "alkstore_pg-" in wheel.name else str(wheel) for wheel in built.glob("*.whl")]
+    session.install(*found, "sqlalchemy[asyncio]>=2.0")  # whose transactions are joined
     session.chdir(session.create_tmp())
-    for engine in ("mem", "sqlite"):  # those that need no server
+    for engine in ENGINES:
         session.run("alkstore-contract", "run", engine)
+
+
+nox.session(wheels)
+for version in OTHER_PYTHONS:
+    nox.session(name=f"wheels-{version}", python=version)(wheels)
 
 
 @nox.session

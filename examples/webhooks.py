@@ -11,8 +11,8 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from rich.console import Console
 from webhooks_demo.business import BusinessTable, business_table
 from webhooks_demo.crew import Crew, WorkerEndedError, hire
 from webhooks_demo.delivery import Parcel, deliver
+from webhooks_demo.embedded import EMBEDDED, NoPostgresError, embedded_postgres
 from webhooks_demo.hurried import SPEED, clock_options
 from webhooks_demo.intake import InputError, read_webhooks
 from webhooks_demo.screen import Bars, Outcome, show
@@ -160,7 +161,12 @@ async def killing(crew: Crew, sink: Sink, total: int) -> AsyncIterator[None]:
     default=SAMPLE,
     help="JSON lines, each with id, event and payload. Without it: a sample.",
 )
-@click.option("--store", "url", help="sqlite:///app.db, postgresql://…, or mem:. Without it: a new SQLite file.")
+@click.option(
+    "--store",
+    "url",
+    help=f"sqlite:///app.db, postgresql://…, mem:, or {EMBEDDED}: a Postgres that lasts as long as the run. Without it:"
+    " a new SQLite file.",
+)
 @click.option("--workers", type=click.IntRange(1, 64), default=4, show_default=True, help="How many deliver.")
 @click.option("--crash", is_flag=True, help=f"Kill workers with SIGKILL, {KILLS} times, and start them again.")
 def main(path: Path, url: str | None, workers: int, crash: bool) -> None:
@@ -173,11 +179,11 @@ def main(path: Path, url: str | None, workers: int, crash: bool) -> None:
     if crash:
         console.print(f"A killed worker's claims lapse after a minute: the store's clock runs {SPEED} times as fast.")
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            outcome = asyncio.run(put_through(path, url or f"sqlite:///{folder}/webhooks.db", workers, crash, console))
+        with store_for(url) as own:
+            outcome = asyncio.run(put_through(path, own, workers, crash, console))
     except InputError as error:
         raise click.BadParameter(str(error), param_hint="--input") from error
-    except DatabaseError as error:
+    except (DatabaseError, NoPostgresError) as error:
         raise click.BadParameter(str(error), param_hint="--store") from error
     except ExceptionGroup as group:
         if ended := group.subgroup(WorkerEndedError):
@@ -185,6 +191,19 @@ def main(path: Path, url: str | None, workers: int, crash: bool) -> None:
         raise
     show(console, outcome)
     raise SystemExit(0 if outcome.good else 1)
+
+
+@contextmanager
+def store_for(url: str | None) -> Iterator[str]:
+    """The URL of the store to use, which lasts as long as the block unless it was there before."""
+    if url is None:
+        with tempfile.TemporaryDirectory() as folder:
+            yield f"sqlite:///{folder}/webhooks.db"
+    elif url == EMBEDDED:
+        with embedded_postgres() as dsn:
+            yield dsn
+    else:
+        yield url
 
 
 def leaf(error: BaseException) -> BaseException:

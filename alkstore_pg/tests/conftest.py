@@ -1,36 +1,23 @@
 """Real servers for the engine's own tests: Postgres 18 and 15, or the one that ``ALKSTORE_PG_DSN`` names."""
 
-import os
-import secrets
 from collections.abc import AsyncIterator, Iterator
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
-from alkstore_pg.servers import DSN_VARIABLE, LocalServer, NoServerError, binaries
+from alkstore_pg.databases import Databases
+from alkstore_pg.servers import LocalServer, binaries
+from pg_servers import ABSENT, NEWEST, VERSIONS, Machine
 
-VERSIONS = ("18", "15")
+
+def pytest_report_header() -> str:
+    """Say which servers there are."""
+    return f"Postgres: {', '.join(VERSIONS)}"
 
 
-class Machine:
-    """The servers of this run, started when first asked for."""
-
-    def __init__(self) -> None:
-        self._servers: dict[str, LocalServer] = {}
-
-    def server(self, version: str) -> LocalServer:
-        if version not in self._servers:
-            try:
-                server = LocalServer(binaries(int(version)), ("fsync=off", "max_connections=300"))
-            except NoServerError as error:
-                pytest.skip(f"NOT RUN on Postgres {version}: {error}")
-            self._servers[version] = server
-            server.start()
-        return self._servers[version]
-
-    def remove(self) -> None:
-        for server in self._servers.values():
-            server.remove()
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what this run did not see, since it passes all the same."""
+    for what, why in ABSENT.items():
+        terminalreporter.write_line(f"NOT RUN {what}: {why}", yellow=True, bold=True)
 
 
 @pytest.fixture(scope="session")
@@ -42,46 +29,33 @@ def machine() -> Iterator[Machine]:
         servers.remove()
 
 
-@pytest.fixture(params=["given"] if os.environ.get(DSN_VARIABLE) else VERSIONS)
-def server_dsn(request: pytest.FixtureRequest, machine: Machine) -> str:
-    """The DSN of a server's maintenance database."""
-    if request.param == "given":
-        return os.environ[DSN_VARIABLE]
-    return machine.server(request.param).dsn
+@pytest.fixture(params=VERSIONS)
+def databases(request: pytest.FixtureRequest, machine: Machine) -> Databases:
+    """The databases of each server in turn."""
+    return machine.databases(request.param)
 
 
 @pytest.fixture
-async def dsn(server_dsn: str) -> AsyncIterator[str]:
+async def dsn(databases: Databases) -> AsyncIterator[str]:
     """The DSN of an empty database of the test's own."""
-    async for own in _database(server_dsn):
-        yield own
+    own = await databases.take()
+    yield own
+    await databases.give_back(own)
 
 
 @pytest.fixture
 async def dsn18(machine: Machine) -> AsyncIterator[str]:
     """The same on Postgres 18 only, for what is long and depends on no version."""
-    async for own in _database(os.environ.get(DSN_VARIABLE) or machine.server("18").dsn):
-        yield own
-
-
-async def _database(server_dsn: str) -> AsyncIterator[str]:
-    name = f"test_{secrets.token_hex(6)}"
-    administration = await asyncpg.connect(server_dsn)
-    try:
-        await administration.execute(f"CREATE DATABASE {name}")
-        yield urlunsplit(urlsplit(server_dsn)._replace(path=f"/{name}"))
-        await administration.execute(f"DROP DATABASE {name} WITH (FORCE)")
-    finally:
-        await administration.close()
+    databases = machine.databases(VERSIONS[0])
+    own = await databases.take()
+    yield own
+    await databases.give_back(own)
 
 
 @pytest.fixture
 def own_server() -> Iterator[LocalServer]:
-    """A server of the test's own, to stop and to kill; durable as a server is by default."""
-    try:
-        server = LocalServer(binaries(18), ("max_connections=100",))
-    except NoServerError as error:
-        pytest.skip(f"NOT RUN: {error}")
+    """A server of the test's own, to stop and to kill; durable as a server must be, and no sooner."""
+    server = LocalServer(binaries(NEWEST), ("max_connections=100", "wal_writer_delay=10s"))
     try:
         server.start()
         yield server

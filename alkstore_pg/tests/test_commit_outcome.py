@@ -8,8 +8,9 @@ import asyncpg
 import pytest
 from alkstore_core.errors import AlkstoreError, CommitUnknownError, DatabaseError
 from alkstore_pg import PgStore
-from alkstore_pg.outcome import Outcome
+from alkstore_pg.engine import PgEngine
 from alkstore_pg.servers import LocalServer
+from alkstore_pg.statements import statements
 from pg_proxy import proxied
 from pg_waiting import until
 
@@ -95,6 +96,85 @@ async def test_a_cancelled_commit_is_seen_through(dsn, plain):
     assert await plain.fetchval("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%'") == 0
 
 
+@pytest.fixture
+def lost_with_its_server(own_server, monkeypatch):
+    """Commits a transaction whose server is killed as COMMIT comes; what became of it is asked after `asking`."""
+
+    async def commit(asking) -> None:
+        def kill(data: bytes) -> str | None:
+            if b"COMMIT\0" not in data:
+                return None
+            proxy.on_request = lambda _: None
+            own_server.kill()
+            own_server.start()
+            return "before"
+
+        async def asked(engine: PgEngine, life: str, xid: int):
+            await asking(xid)
+            return await ask(engine, life, xid)
+
+        ask = PgEngine._ask_outcome
+        monkeypatch.setattr(PgEngine, "_ask_outcome", asked)
+        async with proxied(own_server.dsn) as (proxy, through), PgStore.open(through) as store:
+            tx = await store.begin_tx()
+            await number_far_ahead(own_server.dsn)
+            await tx.enqueue("work", 1)
+            proxy.on_request = kill
+            try:
+                await tx.commit()
+            finally:
+                plain = await asyncpg.connect(own_server.dsn)
+                assert await plain.fetchval("SELECT count(*) FROM alkstore.jobs") == 0
+                await plain.close()
+
+    return commit
+
+
+async def number_far_ahead(dsn: str) -> None:
+    """Use numbers up that no log has, so that the next one is not given again by accident."""
+    plain = await asyncpg.connect(dsn)
+    for _ in range(200):
+        await plain.execute("BEGIN; SELECT pg_current_xact_id(); ROLLBACK")
+    await plain.close()
+
+
+@pytest.fixture
+def given_again(own_server):
+    """Returns once a later transaction has that number, and is committed."""
+
+    async def use(number: int) -> None:
+        plain = await asyncpg.connect(own_server.dsn)
+        while await plain.fetchval("SELECT pg_current_xact_id()::text::bigint") < number:
+            pass
+        await plain.close()
+
+    return use
+
+
+async def test_a_lost_transaction_is_not_taken_for_a_later_one_of_its_number(lost_with_its_server, given_again):
+    """A crashed server gives numbers again that were in no log yet: that one is committed says nothing of the other."""
+    with pytest.raises(CommitUnknownError):
+        await lost_with_its_server(given_again)
+
+
+async def test_the_number_alone_would_be_believed(lost_with_its_server, given_again, monkeypatch):
+    """Asked without regard to the crash, the server says that the lost transaction was committed."""
+    sql = "SELECT pg_xact_status($1::text::xid8), $2::text IS NOT NULL, 0"
+    monkeypatch.setattr("alkstore_pg.engine.statements", lambda schema: {**statements(schema), "outcome": sql})
+    await lost_with_its_server(given_again)
+
+
+async def test_a_number_that_is_not_given_out_any_more_was_lost(lost_with_its_server):
+    """Right after the crash the lost transaction is in the future: it was not committed, and that is said."""
+
+    async def at_once(_: int) -> None:
+        pass
+
+    with pytest.raises(DatabaseError, match="run it again") as raised:
+        await lost_with_its_server(at_once)
+    assert not isinstance(raised.value, CommitUnknownError)
+
+
 async def test_nothing_acknowledged_is_lost_when_the_whole_server_is_killed(own_server: LocalServer):
     """kill -9 of all of Postgres under load, three times: whatever was acknowledged is there afterwards."""
     acknowledged: dict[str, set[int]] = {"enqueue": set(), "transaction": set(), "publish": set()}
@@ -141,10 +221,10 @@ async def test_a_caller_that_is_cancelled_while_the_outcome_is_looked_up_still_g
     async with proxied(dsn18) as (proxy, through), PgStore.open(through) as store:
         ask = store.engine._ask_outcome
 
-        async def ask_later(xid, incarnation):
+        async def ask_later(life, xid):
             asked.set()
             await gate.wait()
-            return await ask(xid, incarnation)
+            return await ask(life, xid)
 
         monkeypatch.setattr(store.engine, "_ask_outcome", ask_later)
         proxy.on_request = lambda data: order if b"COMMIT\0" in data else None
@@ -161,59 +241,3 @@ async def test_a_caller_that_is_cancelled_while_the_outcome_is_looked_up_still_g
             with pytest.raises(DatabaseError if order == "before" else asyncio.CancelledError):
                 await committing
         assert len(await store.queue("work").claim_batch("w", 10)) == (order == "reply")
-
-
-NUMBERS = """
-DO $$ BEGIN
-    FOR i IN 1..50 LOOP
-        BEGIN INSERT INTO numbered VALUES (i); EXCEPTION WHEN OTHERS THEN RAISE; END;
-    END LOOP;
-END $$
-"""
-
-
-async def test_a_number_that_a_crash_gave_to_another_is_not_taken_for_ones_own(own_server: LocalServer):
-    """After a crash that lost a transaction, its number is another's: that one's commit is not told as its own.
-
-    Neither is that one ended as if it were what the lost connection left behind. While nobody has had the number since,
-    the transaction is known not to be committed.
-    """
-    plain = await asyncpg.connect(own_server.dsn)
-    await plain.execute("ALTER SYSTEM SET wal_level = minimal")  # so that no number gets to the disk by itself
-    await plain.execute("ALTER SYSTEM SET max_wal_senders = 0")
-    await plain.close()
-    await asyncio.to_thread(own_server.restart)
-    async with PgStore.open(own_server.dsn):
-        pass
-    plain = await asyncpg.connect(own_server.dsn)
-    before = await plain.fetchval("SELECT alkstore.current_incarnation()")
-    await plain.execute("CREATE TEMPORARY TABLE numbered (n integer)")
-    await plain.transaction().start()
-    await plain.execute(NUMBERS)  # none of them reaches the disk
-    lost = [row[0] for row in await plain.fetch("SELECT xmin::text::bigint FROM numbered ORDER BY n")]
-    await asyncio.to_thread(own_server.kill)
-    await asyncio.to_thread(own_server.start)
-    async with PgStore.open(own_server.dsn) as store:
-        resolve = store.engine._resolve
-        plain = await asyncpg.connect(own_server.dsn)
-        assert await resolve(lost[-1], before) is Outcome.ROLLED_BACK  # nobody has it yet
-        again = 0
-        while again < lost[0]:  # the store itself takes some
-            other = plain.transaction()
-            await other.start()
-            again = await plain.fetchval("SELECT pg_current_xact_id()::text::bigint")
-            if again < lost[0]:
-                await other.rollback()
-        assert again in lost
-        assert await resolve(again, before) is Outcome.ROLLED_BACK
-        await other.commit()  # it was not ended by the question
-        status = "SELECT pg_xact_status($1::text::xid8)"
-        assert await plain.fetchval(status, str(again)) == "committed"  # the control: what the number alone says
-        assert await resolve(again, before) is Outcome.UNKNOWN
-        await plain.close()
-        async with store.transaction() as tx:
-            await tx.enqueue("work", "kept")
-            after, kept = tx._session._incarnation, tx._session.xid
-        assert after != before
-        await asyncio.to_thread(own_server.restart)  # in order: nothing is lost, and numbers keep their meaning
-        assert await resolve(kept, after) is Outcome.COMMITTED

@@ -1,7 +1,6 @@
 """How a store reaches its server: pools of the caller's, poolers, isolation levels, clocks."""
 
 import asyncio
-import shutil
 import socket
 import subprocess
 import time
@@ -15,6 +14,7 @@ from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.testing import running_tasks
 from alkstore_pg import PgStore
 from alkstore_pg.servers import _unprivileged
+from pg_servers import PGBOUNCER
 from pg_waiting import query, until
 
 
@@ -191,9 +191,6 @@ async def pgbouncer(dsn, tmp_path):
 @asynccontextmanager
 async def pooled(dsn, tmp_path, mode, ignored=""):
     """The DSN of a PgBouncer in front of `dsn`, in one of its modes, that ignores some startup parameters."""
-    program = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
-    if program is None:
-        pytest.skip("NOT RUN through PgBouncer: it is not installed")
     parts, port, database = urlsplit(dsn), _free_port(), urlsplit(dsn).path.strip("/")
     settings = tmp_path / "pgbouncer.ini"
     users = tmp_path / "users"
@@ -217,7 +214,7 @@ server_reset_query =
     for parent in tmp_path.parents[:3]:
         parent.chmod(parent.stat().st_mode | 0o055)
     process = await asyncio.create_subprocess_exec(
-        program, str(settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=_unprivileged()
+        PGBOUNCER, str(settings), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=_unprivileged()
     )
 
     def answers() -> bool:
@@ -233,11 +230,28 @@ server_reset_query =
         await process.wait()
 
 
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 async def test_everything_works_through_pgbouncer_in_transaction_mode(dsn, pgbouncer):
     """With statement_cache_size=0 and a direct listen_dsn; three server connections serve two stores of ten each."""
+    await all_of_it(pgbouncer, dsn)
+
+
+async def test_everything_works_where_no_session_is_met_again(dsn):
+    """A pooler's restrictions without one: no prepared statements, each use of a connection its session's last."""
+    async with PgStore.open(dsn, max_queries=1, max_size=1) as store:
+        sessions = set()
+        for _ in range(5):
+            async with store.transaction() as tx:
+                sessions.add(await tx.connection.fetchval("SELECT pg_backend_pid()"))
+    assert len(sessions) == 5
+    await all_of_it(dsn, dsn, max_queries=1)
+
+
+async def all_of_it(pooled: str, direct: str, **options: object) -> None:
+    """Everything that two stores do through a pooler, alone and together."""
     async with (
-        PgStore.open(pgbouncer, listen_dsn=dsn, statement_cache_size=0) as store,
-        PgStore.open(pgbouncer, listen_dsn=dsn, statement_cache_size=0) as other,
+        PgStore.open(pooled, listen_dsn=direct, statement_cache_size=0, **options) as store,
+        PgStore.open(pooled, listen_dsn=direct, statement_cache_size=0, **options) as other,
     ):
         await used(store)
         await used(other)
@@ -255,12 +269,14 @@ async def test_everything_works_through_pgbouncer_in_transaction_mode(dsn, pgbou
 ISOLATION = "default_transaction_isolation"
 
 
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 async def test_a_pooler_that_refuses_the_session_is_an_error_that_names_listen_dsn(pgbouncer):
     """Without a listen_dsn the store states its isolation level as it connects, which PgBouncer refuses."""
     with pytest.raises(DatabaseError, match="listen_dsn"):
         await PgStore.open(pgbouncer, statement_cache_size=0)
 
 
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 @pytest.mark.parametrize("busy", [False, True])
 async def test_who_cannot_listen_through_a_pooler_is_told_at_once(dsn, tmp_path, busy):
     """No listen_dsn, and sessions that change with each transaction: listening fails within seconds, and says why.
@@ -294,6 +310,7 @@ async def test_who_cannot_listen_through_a_pooler_is_told_at_once(dsn, tmp_path,
         assert done == [7]
 
 
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 async def test_a_callers_pool_behind_a_pooler_is_no_way_to_listen_either(dsn, tmp_path):
     """A pool of the caller's that leads to the pooler: the same error, and with a listen_dsn everything works."""
     async with (
@@ -307,6 +324,7 @@ async def test_a_callers_pool_behind_a_pooler_is_no_way_to_listen_either(dsn, tm
             await used(store)
 
 
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 async def test_a_pooler_that_keeps_sessions_is_listened_through(dsn, tmp_path):
     """The control: PgBouncer in session mode hands notifications on, and nobody is refused."""
     async with pooled(dsn, tmp_path, "session", ISOLATION) as through, PgStore.open(through) as store:
@@ -317,6 +335,7 @@ async def test_a_pooler_that_keeps_sessions_is_listened_through(dsn, tmp_path):
                 assert (await receiver.recv()).channel == "c"
 
 
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 async def test_who_listened_before_a_pooler_came_between_is_told_to_look(dsn, plain, tmp_path, monkeypatch):
     """Listening is lost to a pooler: every receiver is woken again and again, as it is when a connection comes back."""
     async with pooled(dsn, tmp_path, "transaction", ISOLATION) as through, PgStore.open(dsn) as store:

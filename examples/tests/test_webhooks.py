@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,13 @@ def store(request):
     return url_of(request.param, request)
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def shared_store(request):
-    return url_of(request.param, request)
+@pytest.fixture
+def open_folder():
+    """A temporary folder that a server's own user can reach into, and in which nothing may be left."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield folder
+        assert list(Path(folder).iterdir()) == []
 
 
 def test_everything_is_stored_published_and_delivered_once(store):
@@ -104,9 +109,11 @@ def test_memory_says_that_it_cannot_be_shared():
     assert "there is no worker process to kill" in refused.stderr
 
 
-def test_killed_workers_lose_nothing(shared_store):
+@pytest.mark.parametrize("engine", ["sqlite", "embedded-pg"])
+def test_killed_workers_lose_nothing(tmp_path, open_folder, engine):
     """With workers killed again and again nothing is lost, and each duplicate is accounted for by a kill."""
-    result = command("--store", shared_store, "--crash")
+    store = engine if engine == "embedded-pg" else f"sqlite:///{tmp_path}/app.db"
+    result = command("--store", store, "--crash", TMPDIR=open_folder)
     totals = table(result)
     assert totals == all_good(LINES, totals["duplicates"])
     assert "Good: nothing lost although 8 workers were killed" in result.stdout
@@ -126,16 +133,48 @@ def test_a_worker_ends_with_whoever_started_it(tmp_path):
     assert worker.returncode == 0
 
 
-def test_an_interrupt_ends_it_and_its_workers(tmp_path):
+def test_a_postgres_of_its_own_is_gone_afterwards(open_folder):
+    """For those who have none: it is started for the run, and stopped and deleted after it."""
+    result = command("--store", "embedded-pg", TMPDIR=open_folder)
+    assert table(result) == all_good(LINES)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_postgres_of_its_own_is_gone_after_a_failure(open_folder):
+    """A run that ends in an error takes it along."""
+    result = faulty("ends", "--store", "embedded-pg", TMPDIR=open_folder)
+    assert result.returncode == 1
+    assert re.search(r"Error: worker-\d\.1 ended by itself with status 3", result.stderr)
+
+
+def test_without_a_postgres_to_start_it_says_what_to_install():
+    """The error names the option and the package; there is no traceback."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(EXAMPLES)!r})\n"
+        "import webhooks, alkstore_pg.servers as servers\n"
+        "servers._WHEEL = 'no-such-wheel'\n"
+        "webhooks.main()"
+    )
+    result = command("--store", "embedded-pg", program=("-c", program))
+    assert result.returncode == 2
+    assert "Invalid value for --store" in result.stderr
+    assert "pip install no-such-wheel" in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize("store", ["sqlite", "embedded-pg"])
+def test_an_interrupt_ends_it_and_its_workers(tmp_path, open_folder, store):
     """Ctrl-C, which reaches all processes at once: no traceback, and nobody is left holding the pipes."""
     path = tmp_path / "input"
     os.mkfifo(path)
+    url = store if store == "embedded-pg" else f"sqlite:///{tmp_path}/app.db"
     process = subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "webhooks.py"), "--store", f"sqlite:///{tmp_path}/app.db", "--input", path],
+        [sys.executable, str(EXAMPLES / "webhooks.py"), "--store", url, "--input", path],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
         start_new_session=True,
+        env={**os.environ, "TMPDIR": open_folder},
     )
     line = SAMPLE.read_text("utf-8").splitlines(keepends=True)[0]
     with path.open("w", encoding="utf-8") as checked:
@@ -181,7 +220,7 @@ def test_a_store_that_cannot_be_opened_is_refused(url):
     assert "Traceback" not in result.stderr
 
 
-def faulty(fault, *arguments):
+def faulty(fault, *arguments, **environment):
     """Run the example with workers that have a fault."""
     worker = Path(__file__).with_name("faulty_worker.py")
     program = (
@@ -190,7 +229,7 @@ def faulty(fault, *arguments):
         f"crew.SCRIPT = ({str(worker)!r}, {fault!r})\n"
         "webhooks.main()"
     )
-    return command(*arguments, program=("-c", program), PYTHONPATH=str(EXAMPLES))
+    return command(*arguments, program=("-c", program), PYTHONPATH=str(EXAMPLES), **environment)
 
 
 @pytest.mark.parametrize("arguments", [(), ("--crash",)], ids=["calm", "crash"])

@@ -1,15 +1,19 @@
 """The engines that are held against one another. A further engine is one more class here, and its name in `DRIVERS`."""
 
+import asyncio
 import contextlib
 import sqlite3
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any, ClassVar, cast
 
+import asyncpg
 from alkstore_contract_suite.harness import Harness
 from alkstore_core import Opening, Store, Transaction
 from alkstore_core.engine import Engine
 from alkstore_mem.harness import MemHarness
 from alkstore_mem.tables import Table
+from alkstore_pg.engine import PgEngine
+from alkstore_pg.harness import PgHarness
 from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.engine import SqliteEngine
 from alkstore_sqlite.harness import SqliteHarness
@@ -28,6 +32,27 @@ class QuickSqliteHarness(SqliteHarness):
         return cast("Opening[Store]", store)
 
 
+class ReadPgHarness(PgHarness):
+    """Postgres, with a connection at hand that reads every row again and again."""
+
+    _reader: Any = None
+    _every_row: str
+
+    async def rows(self) -> list[tuple[str, str]]:
+        """Each row of the store's tables as text, after its table's name."""
+        if self._reader is None:
+            self._reader = await asyncpg.connect(self._dsn)
+            tables = await self._reader.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'alkstore'")
+            one_by_one = (f"SELECT '{name}', one::text FROM alkstore.{name} one" for (name,) in tables)
+            self._every_row = " UNION ALL ".join(one_by_one)
+        return [tuple(row) for row in await self._reader.fetch(self._every_row)]
+
+    async def stop(self) -> None:
+        if self._reader is not None:
+            await self._reader.close()
+        await super().stop()
+
+
 class Driver:
     """How one engine is driven, beyond what its harness knows."""
 
@@ -39,6 +64,8 @@ class Driver:
     """How many runs a quick comparison has of each machine."""
     settles_time: ClassVar[bool] = False
     """Whether what a claim once found to have lapsed or expired stays so for claims when the clock is set back."""
+    limits_notify: ClassVar[bool] = False
+    """Whether a notify's payload may be too long (P4)."""
 
     @staticmethod
     async def stored(harness: Any) -> object:
@@ -123,5 +150,26 @@ class SqliteDriver(Driver):
             await engine._idle_connection.close()
 
 
-DRIVERS: tuple[type[Driver], ...] = (MemDriver, SqliteDriver)
+class PgDriver(Driver):
+    """Postgres: one database."""
+
+    name = "pg"
+    harness = ReadPgHarness
+    one_writer = False
+    settles_time = True
+    limits_notify = True
+    examples = 12
+
+    @staticmethod
+    async def stored(harness: Any) -> object:
+        return await harness.rows()
+
+    @staticmethod
+    async def bury(engine: Engine) -> None:
+        assert isinstance(engine, PgEngine)
+        await asyncio.sleep(0)  # it begins to hang up
+        await engine._shut()
+
+
+DRIVERS: tuple[type[Driver], ...] = (MemDriver, SqliteDriver, PgDriver)
 """All engines, the model first."""

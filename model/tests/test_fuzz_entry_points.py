@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from alkstore_core import Job, JobHandle, Lock, Outbox, Queue, Schedule, Store, Stream, StreamEvent, Transaction, Worker
-from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError
+from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError, PayloadTooLargeError
 from alkstore_core.numbers import INT64_MAX
 from drivers import DRIVERS, PATIENCE_S, Driver
 from hostile import (
@@ -288,10 +288,16 @@ def hold_all_to(hostile: list[Hostile]) -> None:
         done = {
             driver.name: asyncio.run(outcomes(driver, hostile, Path(directory) / driver.name)) for driver in DRIVERS
         }
-    first, *others = done.items()
-    for name, theirs in others:
-        for call, ours, other in zip(hostile, first[1], theirs, strict=True):
-            assert repr(ours) == repr(other), f"{call!r}: {first[0]} gave {ours!r}, {name} gave {other!r}"
+    first, *others = DRIVERS
+    for driver in others:
+        for call, ours, theirs in zip(hostile, done[first.name], done[driver.name], strict=True):
+            if repr(ours) != repr(theirs) and not (driver.limits_notify and is_too_long_a_notify(call, theirs)):
+                pytest.fail(f"{call!r}: {first.name} gave {ours!r}, {driver.name} gave {theirs!r}")
+
+
+def is_too_long_a_notify(call: Hostile, given: object) -> bool:
+    """Whether a notify was refused for the length of its payload, as one engine may (P4)."""
+    return call.name.endswith(".notify") and isinstance(given, Refusal) and given.kind is PayloadTooLargeError
 
 
 async def outcomes(driver: type[Driver], hostile: list[Hostile], place: Path) -> list[object]:
@@ -303,12 +309,13 @@ async def outcomes(driver: type[Driver], hostile: list[Hostile], place: Path) ->
     async with harness.open(patience_s=PATIENCE_S) as store:
         store.draw = lambda low, _: low
         subjects = await made(store)
+        before = await driver.stored(harness)
         for call in hostile:
-            before = await driver.stored(harness)
             async with asyncio.timeout(30):
                 given.append(await call.on(subjects))
+            after = await driver.stored(harness)
             if isinstance(given[-1], Refusal):
-                after = await driver.stored(harness)
                 assert after == before, f"{driver.name}: {call!r} was refused, and changed what is stored"
+            before = after
     await harness.stop()
     return given

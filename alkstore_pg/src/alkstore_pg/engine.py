@@ -5,7 +5,6 @@ import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from alkstore_core.cancellation import see_through
 from alkstore_core.clock import Clock
@@ -15,7 +14,7 @@ from alkstore_core.wakes import Subscription, WakeHub
 
 from alkstore_pg.autocommit import AutocommitSession
 from alkstore_pg.clock import ServerClock
-from alkstore_pg.connections import Connection, Connections, driver_connection, is_alive
+from alkstore_pg.connections import Connection, Connections, is_alive
 from alkstore_pg.dialling import Dialling
 from alkstore_pg.enlisting import joined
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
@@ -57,7 +56,6 @@ class PgEngine(Engine):
         self._sql = statements(schema)
         self._server_clock = ServerClock()
         self._clock: Clock = clock if clock is not None else self._server_clock
-        self._incarnations: WeakKeyDictionary[Connection, object] = WeakKeyDictionary()
         self._opened = False
         self._closing = False
 
@@ -80,7 +78,10 @@ class PgEngine(Engine):
         self._session = AutocommitSession(
             self.schema, self._dispatcher, self._tasks, self._now_given, self._woken, self.hub.wake
         )
-        self._transactions = TransactionOwner(self._tasks, self._now_given, self._woken, self._take_back, self._resolve)
+        self._life = ""
+        self._transactions = TransactionOwner(
+            self._tasks, self._now_given, self._woken, self._take_back, self._resolve, lambda: self._life
+        )
         self.listener = Listener(
             self.hub,
             self._dialling.connect_listener,
@@ -91,6 +92,7 @@ class PgEngine(Engine):
             self._server_clock,
             self._connections.refresh,
             self._notify,
+            self._lives,
             self._timeout_s,
         )
         try:
@@ -108,6 +110,7 @@ class PgEngine(Engine):
             await prepare(connection, self.schema, migrate=self._migrate)
             with self._patience(connection):
                 seconds, isolation = (await connection.fetch(self._sql["clock"]))[0]
+                self._lives((await connection.fetch(self._sql["life"]))[0][0])
         except DRIVER_ERRORS as error:
             raise database_error(error) from error
         finally:
@@ -154,43 +157,34 @@ class PgEngine(Engine):
 
     async def begin(self) -> EngineTransaction:
         try:
-            connection, incarnation = await self._begun()
+            connection = await self._begun()
         except DatabaseError as error:
             if error.__cause__ is None or not is_loss(error.__cause__):
                 raise
             # It had died unnoticed, before anything was done on it.
-            connection, incarnation = await self._begun()
-        return self._transactions.begun(
-            PgTransaction(connection, self._transactions, self.schema, self._patience, incarnation)
-        )
+            connection = await self._begun()
+        return self._transactions.begun(PgTransaction(connection, self._transactions, self.schema, self._patience))
 
-    async def _begun(self) -> tuple[Connection, object]:
-        """A connection on which a transaction has begun, and the server's incarnation."""
+    async def _begun(self) -> Connection:
+        """A connection on which a transaction has begun."""
         connection = await self._connections.acquire()
         if self._closing:
             self._connections.release(connection)
             raise ClosedError("the store was closed meanwhile: open another one")
 
-        async def ended_with_its_connection(beginning: "asyncio.Task[object]") -> None:
+        async def ended_with_its_connection(beginning: "asyncio.Task[None]") -> None:
             beginning.add_done_callback(lambda _: self._connections.discard(connection))
 
         try:
-            incarnation = await unless_cancelled(self._begin_on(connection), self._tasks, ended_with_its_connection)
+            await unless_cancelled(self._begin_on(connection), self._tasks, ended_with_its_connection)
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)
             raise database_error(error, "no transaction could be begun") from error
-        return connection, incarnation
+        return connection
 
-    async def _begin_on(self, connection: Connection) -> object:
-        own = driver_connection(connection)
+    async def _begin_on(self, connection: Connection) -> None:
         with self._patience(connection):
-            incarnation = self._incarnations.get(own)
-            if incarnation is None:  # asked once: no connection outlives a crash
-                async with connection.transaction(isolation="read_committed"):
-                    incarnation = (await connection.fetch(self._sql["incarnation"]))[0][0]
-                self._incarnations[own] = incarnation
             await connection.transaction(isolation="read_committed").start()
-        return incarnation
 
     def enlist(self, connection: object) -> EngineTransaction:
         return Enlisted(connection, joined(connection), self.schema, self._now_given)
@@ -224,22 +218,23 @@ class PgEngine(Engine):
         else:
             self._connections.discard(connection)
 
-    async def _resolve(self, xid: int, incarnation: object) -> Outcome:
+    def _lives(self, life: str) -> None:
+        """The server is in that life: what begins from now on is numbered in it."""
+        self._life = life
+
+    async def _resolve(self, xid: int, life: str) -> Outcome:
         # In a task of its own, since its timeout cancels the task that it runs in.
-        asking = self._tasks.start(resolved(partial(self._ask_outcome, xid, incarnation), xid, _RESOLVE_PATIENCE_S))
+        asking = self._tasks.start(resolved(xid, partial(self._ask_outcome, life), _RESOLVE_PATIENCE_S))
         await asyncio.wait((asking,))
         return Outcome.UNKNOWN if asking.cancelled() else asking.result()
 
-    async def _ask_outcome(self, xid: int, incarnation: object) -> Records:
+    async def _ask_outcome(self, life: str, xid: int) -> Records:
         connection = await self._connections.acquire()
         try:
             with self._patience(connection):
-                records = list(await connection.fetch(self._sql["outcome"], str(xid), incarnation))
+                return list(await connection.fetch(self._sql["outcome"], str(xid), life))
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)
             raise database_error(error) from error
         finally:
             self._connections.release(connection)
-        if records[0]["crashed"]:
-            self._incarnations.clear()  # a connection to a pooler may have outlived it after all
-        return records

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 from alkstore_core.cancellation import see_through
-from alkstore_core.errors import DatabaseError
+from alkstore_core.errors import DatabaseError, shown
 from asyncpg.pool import PoolConnectionProxy
 
 _WANTED = (
@@ -26,7 +26,7 @@ def joined(connection: object) -> Callable[[], Awaitable[Any]]:
         return _driver(connection)
     if (found := _sqlalchemy(connection)) is not None:
         return found
-    raise DatabaseError(f"cannot join {type(connection).__name__} {connection!r}: {_WANTED}")
+    raise DatabaseError(f"cannot join {type(connection).__name__} {shown(connection)}: {_WANTED}")
 
 
 def _driver(connection: Any) -> Callable[[], Awaitable[Any]]:

@@ -1,25 +1,29 @@
 """How the contract suite drives the Postgres engine. Only the suite imports this module.
 
-Each leg has a database of its own: it can be closed to everybody, and removed whole.
+Each leg has an empty database to itself, which can be closed to everybody else.
 """
 
-import secrets
+import asyncio
+import json
+import os
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 from alkstore_contract_suite.harness import Address, Harness, JobCounts, LockRow, NativeTransaction, Witness
 from alkstore_core import Opening, Store, Transaction
 
+from alkstore_pg.databases import Databases, name_of
 from alkstore_pg.servers import LocalServer, any_server
 from alkstore_pg.store import PgStore
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 
+OPTIONS_VARIABLE = "ALKSTORE_PG_OPTIONS"
+"""The environment variable with options of `PgStore.open`, as JSON, that every store of a run is opened with."""
 _INSERT = "INSERT INTO business (value) VALUES ($1)"
 _SELECT = "SELECT value FROM business ORDER BY id"
 
@@ -128,43 +132,34 @@ class PgHarness(Harness):
     server: ClassVar[bool] = True
     natives: ClassVar[Sequence[str]] = ("asyncpg", "sqlalchemy-connection", "sqlalchemy-session")
 
-    _server_dsn: ClassVar[str]
+    _databases: ClassVar[Databases]
     _server: ClassVar[LocalServer | None]
+    _options: ClassVar[dict[str, Any]]
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self._database = f"leg_{secrets.token_hex(6)}"
-
-    @property
-    def _dsn(self) -> str:
-        return _with_database(self._server_dsn, self._database)
+        self._dsn = ""
 
     @classmethod
     @contextmanager
     def service(cls) -> Iterator[None]:
+        cls._options = json.loads(os.environ.get(OPTIONS_VARIABLE, "{}"))
         # What a leg proves about durability is proved against killed processes, not against power cuts.
         with any_server(("fsync=off", "max_connections=200")) as (dsn, server):
-            cls._server_dsn, cls._server = dsn, server
-            yield
+            cls._databases, cls._server = Databases(dsn), server
+            try:
+                yield
+            finally:
+                if server is None:
+                    asyncio.run(cls._databases.drop_all())
 
     @classmethod
     async def backend(cls) -> str:
-        connection = await asyncpg.connect(cls._server_dsn)
-        try:
-            return f"PostgreSQL {await connection.fetchval('SHOW server_version')}"
-        finally:
-            await connection.close()
-
-    async def _administer(self, *statements: str) -> None:
-        connection = await asyncpg.connect(self._server_dsn)
-        try:
-            for statement in statements:
-                await connection.execute(statement)
-        finally:
-            await connection.close()
+        version = f"PostgreSQL {await cls._databases.server_version()}"
+        return f"{version}, stores opened with {cls._options}" if cls._options else version
 
     async def start(self) -> None:
-        await self._administer(f"CREATE DATABASE {self._database}")
+        self._dsn = await self._databases.take()
         connection = await asyncpg.connect(self._dsn)
         try:
             await connection.execute(
@@ -174,10 +169,10 @@ class PgHarness(Harness):
             await connection.close()
 
     async def stop(self) -> None:
-        await self._administer(f"DROP DATABASE IF EXISTS {self._database} WITH (FORCE)")
+        await self._databases.give_back(self._dsn)
 
     def open(self, *, patience_s: float | None = None) -> Opening[Store]:
-        options: dict[str, Any] = {} if patience_s is None else {"operation_timeout": patience_s}
+        options = self._options if patience_s is None else {**self._options, "operation_timeout": patience_s}
         return cast("Opening[Store]", PgStore.open(self._dsn, clock=self.clock, **options))
 
     async def restart(self) -> None:
@@ -219,7 +214,7 @@ class PgHarness(Harness):
         return PgWitness(self._dsn)
 
     def address(self) -> Address:
-        return Address(self._dsn)
+        return Address(self._dsn, self._options)
 
     async def move_schema_version(self, by: int) -> None:
         connection = await asyncpg.connect(self._dsn)
@@ -241,27 +236,13 @@ class PgHarness(Harness):
     @asynccontextmanager
     async def outage(self) -> AsyncIterator[None]:
         """The database takes no connections, and those there were are ended."""
-        await self._administer(f"ALTER DATABASE {self._database} ALLOW_CONNECTIONS false")
+        name = name_of(self._dsn)
+        await self._databases.administer(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
         try:
             await self.sever()
             yield
         finally:
-            await self._administer(f"ALTER DATABASE {self._database} ALLOW_CONNECTIONS true")
+            await self._databases.administer(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
     async def sever(self) -> None:
-        connection = await asyncpg.connect(self._server_dsn)
-        try:
-            backends = [
-                record["pid"]
-                for record in await connection.fetch(
-                    "SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1", self._database
-                )
-            ]
-            while await connection.fetchval("SELECT count(*) FROM pg_stat_activity WHERE pid = ANY ($1)", backends):
-                pass
-        finally:
-            await connection.close()
-
-
-def _with_database(dsn: str, database: str) -> str:
-    return urlunsplit(urlsplit(dsn)._replace(path=f"/{database}"))
+        await self._databases.end_connections(self._dsn)

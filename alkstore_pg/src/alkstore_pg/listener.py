@@ -52,6 +52,7 @@ class Listener:
         clock: told the server's time with each beat.
         silent: called when the server went silent, so that other connections are suspect too.
         notify_elsewhere: notifies a channel over another connection.
+        lives: told which life the server is in, each time that the connection is made.
         patience_s: how long a subscription waits until the server listens.
     """
 
@@ -66,6 +67,7 @@ class Listener:
         clock: ServerClock,
         silent: Callable[[], None],
         notify_elsewhere: Callable[[str], Awaitable[object]],
+        lives: Callable[[str], None],
         patience_s: float,
     ) -> None:
         self.reconnections = 0
@@ -81,6 +83,7 @@ class Listener:
         self._notify_elsewhere = notify_elsewhere
         self._patience = Patience(_SILENCE_S)
         self._patience_of_watchers = Patience(patience_s)
+        self._lives = lives
         self._beat_channel = channel_of(schema, f"b:{identity}")
         self._connection: Any = None
         self._listening: dict[str, str] = {}
@@ -185,6 +188,7 @@ class Listener:
         connection.add_termination_listener(self._terminated)
         with self._patience(connection):
             await connection.add_listener(self._beat_channel, self._notified)
+            self._lives((await connection.fetch(self._sql["life"]))[0][0])
         if await self._beat(connection) != connection.get_server_pid():
             await self._hear_from_elsewhere()
         await self._attune(connection)

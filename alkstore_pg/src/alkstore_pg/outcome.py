@@ -1,15 +1,11 @@
-"""What became of a transaction whose connection was lost around COMMIT (T14).
-
-The server is asked by the transaction's number. One that crashed has forgotten the numbers that had not reached its
-disk, and gives them to others, so that the outcome it tells may be theirs: that a number was not committed is true all
-the same, and that it was is not known to be.
-"""
+"""What became of a transaction whose connection was lost around COMMIT (T14)."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from enum import Enum, auto
 
+import asyncpg
 from alkstore_core.errors import AlkstoreError
 from alkstore_core.waiting import Backoff
 
@@ -26,15 +22,16 @@ class Outcome(Enum):
     UNKNOWN = auto()
 
 
-async def resolved(ask: Callable[[], Awaitable[Records]], xid: int, patience_s: float) -> Outcome:
+async def resolved(xid: int, ask: Callable[[int], Awaitable[Records]], patience_s: float) -> Outcome:
     """The outcome of transaction `xid`.
 
     While the server cannot be reached it is asked again and again: it may be starting. One that the lost connection
-    left open is ended by the asking.
+    left open is ended by the asking. A server that has crashed meanwhile, or another one that took over, may have given
+    the number of a transaction that was lost to a later one: that it says "committed" then tells nothing.
 
     Args:
-        ask: runs the statement that asks, on any connection.
-        xid: its number, from ``pg_current_xact_id()``, for the log.
+        xid: its number, from ``pg_current_xact_id()``.
+        ask: runs the statement that asks, on any connection, about the life of the server that numbered it.
         patience_s: how long to try.
     """
     backoff = Backoff(0.02, 0.5)
@@ -42,13 +39,15 @@ async def resolved(ask: Callable[[], Awaitable[Records]], xid: int, patience_s: 
         async with asyncio.timeout(patience_s):
             while True:
                 try:
-                    status, crashed, _ = (await ask())[0]
+                    status, same_life, _ = (await ask(xid))[0]
                 except AlkstoreError as error:
+                    if isinstance(error.__cause__, asyncpg.InvalidParameterValueError):
+                        return Outcome.ROLLED_BACK  # a number that is not given out yet, any more
                     _log.warning("what became of transaction %d cannot be asked yet: %s", xid, error)
                 else:
                     if status == "committed":
-                        return Outcome.UNKNOWN if crashed else Outcome.COMMITTED
-                    if status == "aborted" or (status == "in progress" and crashed):
+                        return Outcome.COMMITTED if same_life else Outcome.UNKNOWN
+                    if status == "aborted":
                         return Outcome.ROLLED_BACK
                     if status is None:  # too old for the server to remember
                         return Outcome.UNKNOWN

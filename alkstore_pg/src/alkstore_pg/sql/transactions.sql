@@ -2,19 +2,17 @@
 -- The transaction that this session is in, if it has written anything (T14).
 SELECT pg_current_xact_id_if_assigned()::text::bigint;
 
--- name: incarnation
--- What tells this run of the server from one before a crash (T14).
-SELECT {schema}.current_incarnation();
+-- name: life
+-- Which life of the server transactions are numbered in (T14): its statistics are forgotten when it crashes, and another
+-- server, one that was promoted, has its own.
+SELECT pg_stat_get_bgwriter_stat_reset_time()::text;
 
 -- name: outcome
--- What became of a transaction of an incarnation (T14); one that its lost connection left open is ended. After a crash, a
--- number that nobody has had since was lost with it, and one that has been given again is another's, which is left alone.
+-- What became of a transaction (T14), and whether the server is still in that life; if so, one that its lost connection
+-- left open is ended. In another life its number may be somebody else's.
 SELECT
-    CASE
-        WHEN now.crashed AND $1::text::xid8 >= pg_snapshot_xmax(pg_current_snapshot()) THEN 'aborted'
-        ELSE pg_xact_status($1::text::xid8)
-    END AS status,
-    now.crashed,
+    pg_xact_status($1::text::xid8) AS status,
+    now.same_life,
     (SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-        WHERE NOT now.crashed AND backend_xid IS NOT NULL AND backend_xid = ($1::text::xid8)::xid) AS ended
-FROM (SELECT NOT EXISTS (SELECT FROM {schema}.incarnation i WHERE i.id = $2) AS crashed) AS now;
+        WHERE now.same_life AND backend_xid IS NOT NULL AND backend_xid = ($1::text::xid8)::xid) AS ended
+FROM (SELECT coalesce(pg_stat_get_bgwriter_stat_reset_time()::text = $2, false) AS same_life) now;

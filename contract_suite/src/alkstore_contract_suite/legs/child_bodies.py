@@ -225,12 +225,14 @@ async def publishes_and_holds(child: Child, stream: str) -> None:
         await child.barrier("published", await tx.publish(stream, "uncommitted"))
 
 
-async def runs_schedules_until_it_lost(child: Child) -> str:
-    """Run the scheduler by a clock that the parent moves, until it has lost the lead."""
+async def runs_schedules_until_it_lost(child: Child, seconds: int) -> str:
+    """Run the scheduler by a clock that the parent moves, until it has lost the lead and its clock was moved so far."""
+    until = child.clock.now() + seconds
     async with child.open() as store:
         child.reached("running")
         try:
             await store.run_schedules(StopToken())
         except LeadershipLostError:
+            await child.clock.sleep_until(until)  # it may look, and lose, before the parent moves the clock
             return "lost"
         return "ended"

@@ -145,7 +145,7 @@ async def test_stalled_leader_fires_nothing_more(
     """A leader in another process that slept through its lock's end raises when it wakes, and fires nothing."""
     start = harness.clock.now()
     await store.schedule("report", "@every 5s", "reports", None)
-    child = await children.start(child_bodies.runs_schedules_until_it_lost)
+    child = await children.start(child_bodies.runs_schedules_until_it_lost, 6)
     await child.reached("running")
     leader = await led(witness)
     expected = list(range(start + 5, leader.expires_at + 1, 5))
