@@ -212,3 +212,32 @@ async def test_nothing_acknowledged_is_lost_when_the_whole_server_is_killed(own_
     await plain.close()
     assert (acknowledged["enqueue"] | acknowledged["transaction"]) - jobs == set()
     assert acknowledged["publish"] - events == set()
+
+
+@pytest.mark.parametrize("order", ["before", "reply"])
+async def test_a_caller_that_is_cancelled_while_the_outcome_is_looked_up_still_gets_it(dsn18, order, monkeypatch):
+    """A COMMIT had no answer, and its caller is cancelled again and again: the looking up goes on, and ends."""
+    asked, gate = asyncio.Event(), asyncio.Event()
+    async with proxied(dsn18) as (proxy, through), PgStore.open(through) as store:
+        ask = store.engine._ask_outcome
+
+        async def ask_later(life, xid):
+            asked.set()
+            await gate.wait()
+            return await ask(life, xid)
+
+        monkeypatch.setattr(store.engine, "_ask_outcome", ask_later)
+        proxy.on_request = lambda data: order if b"COMMIT\0" in data else None
+        tx = await store.begin_tx()
+        await tx.enqueue("work", 1)
+        committing = asyncio.ensure_future(tx.commit())
+        async with asyncio.timeout(10):
+            await asked.wait()
+            for _ in range(20):
+                committing.cancel()
+                await asyncio.sleep(0)
+            assert not committing.done()
+            gate.set()
+            with pytest.raises(DatabaseError if order == "before" else asyncio.CancelledError):
+                await committing
+        assert len(await store.queue("work").claim_batch("w", 10)) == (order == "reply")

@@ -4,11 +4,12 @@ import asyncio
 import socket
 import subprocess
 import time
+from contextlib import AsyncExitStack, asynccontextmanager
 from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from alkstore_core import LISTENER_RECONNECTED, open_store
+from alkstore_core import LISTENER_RECONNECTED, StopToken, Worker, open_store
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.testing import running_tasks
 from alkstore_pg import PgStore
@@ -183,6 +184,13 @@ def _free_port() -> int:
 @pytest.fixture
 async def pgbouncer(dsn, tmp_path):
     """PgBouncer in transaction mode in front of the test's database, with fewer server connections than clients."""
+    async with pooled(dsn, tmp_path, "transaction") as through:
+        yield through
+
+
+@asynccontextmanager
+async def pooled(dsn, tmp_path, mode, ignored=""):
+    """The DSN of a PgBouncer in front of `dsn`, in one of its modes, that ignores some startup parameters."""
     parts, port, database = urlsplit(dsn), _free_port(), urlsplit(dsn).path.strip("/")
     settings = tmp_path / "pgbouncer.ini"
     users = tmp_path / "users"
@@ -196,8 +204,9 @@ listen_port = {port}
 unix_socket_dir =
 auth_type = any
 auth_file = {users}
-pool_mode = transaction
-default_pool_size = 3
+pool_mode = {mode}
+ignore_startup_parameters = {ignored}
+default_pool_size = {3 if mode == "transaction" else 20}
 server_reset_query =
 """)
     for path in (tmp_path, settings, users):
@@ -255,3 +264,87 @@ async def all_of_it(pooled: str, direct: str, **options: object) -> None:
         async with await store.stream("many").subscribe("c") as events:
             offsets = [(await events.recv()).offset for _ in range(300)]
         assert offsets == sorted(set(offsets))
+
+
+ISOLATION = "default_transaction_isolation"
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
+async def test_a_pooler_that_refuses_the_session_is_an_error_that_names_listen_dsn(pgbouncer):
+    """Without a listen_dsn the store states its isolation level as it connects, which PgBouncer refuses."""
+    with pytest.raises(DatabaseError, match="listen_dsn"):
+        await PgStore.open(pgbouncer, statement_cache_size=0)
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
+@pytest.mark.parametrize("busy", [False, True])
+async def test_who_cannot_listen_through_a_pooler_is_told_at_once(dsn, tmp_path, busy):
+    """No listen_dsn, and sessions that change with each transaction: listening fails within seconds, and says why.
+
+    Also where the pooler has one idle session, so that a store that only talks to itself would hear all it says. The
+    rest of the store works, and a worker finds its jobs by looking, with warnings in the log.
+    """
+    async with (
+        pooled(dsn, tmp_path, "transaction", ISOLATION) as through,
+        PgStore.open(through, statement_cache_size=0) as store,
+        AsyncExitStack() as held,
+    ):
+        if busy:
+            for _ in range(2):
+                await held.enter_async_context(store.transaction())
+        for _ in range(3):
+            async with asyncio.timeout(6):
+                with pytest.raises(DatabaseError, match="listen_dsn"):
+                    await store.listen("c")
+        with pytest.raises(DatabaseError, match="listen_dsn"):
+            await store.stream("s").subscribe("c")
+        done, stop = [], StopToken()
+
+        async def handler(handle) -> None:
+            done.append(handle.job.payload_as(int))
+            stop.cancel()
+
+        await store.queue("work").enqueue(7)
+        async with asyncio.timeout(10):
+            await Worker(store.queue("work"), handler).run(stop)
+        assert done == [7]
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
+async def test_a_callers_pool_behind_a_pooler_is_no_way_to_listen_either(dsn, tmp_path):
+    """A pool of the caller's that leads to the pooler: the same error, and with a listen_dsn everything works."""
+    async with (
+        pooled(dsn, tmp_path, "transaction") as through,
+        asyncpg.create_pool(through, statement_cache_size=0, min_size=0, max_size=3) as pool,
+    ):
+        async with PgStore.open(pool) as store, asyncio.timeout(6):
+            with pytest.raises(DatabaseError, match="listen_dsn"):
+                await store.listen("c")
+        async with PgStore.open(pool, listen_dsn=dsn) as store:
+            await used(store)
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
+async def test_a_pooler_that_keeps_sessions_is_listened_through(dsn, tmp_path):
+    """The control: PgBouncer in session mode hands notifications on, and nobody is refused."""
+    async with pooled(dsn, tmp_path, "session", ISOLATION) as through, PgStore.open(through) as store:
+        await used(store)
+        async with PgStore.open(dsn) as other, await store.listen("c") as receiver:
+            await other.notify("c")
+            async with asyncio.timeout(10):
+                assert (await receiver.recv()).channel == "c"
+
+
+@pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
+async def test_who_listened_before_a_pooler_came_between_is_told_to_look(dsn, plain, tmp_path, monkeypatch):
+    """Listening is lost to a pooler: every receiver is woken again and again, as it is when a connection comes back."""
+    async with pooled(dsn, tmp_path, "transaction", ISOLATION) as through, PgStore.open(dsn) as store:
+        receiver = await store.listen("c")
+        monkeypatch.setattr(store.engine._dialling, "_dsn", through)
+        for _ in range(2):
+            await plain.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%pg_notify%'"
+            )
+            async with asyncio.timeout(10):
+                assert (await receiver.recv()).channel == LISTENER_RECONNECTED

@@ -50,6 +50,8 @@ async def test_twenty_processes_open_at_once_twenty_times(dsn18):
                 opener.stdin.write(f"round_{round}\n".encode())
             answers = await asyncio.gather(*(opener.stdout.readline() for opener in openers))
             if answers != [b"ok\n"] * PROCESSES:
+                for opener in openers:  # they wait for another line
+                    opener.stdin.close()
                 errors = await asyncio.gather(*(opener.communicate() for opener in openers))
                 pytest.fail("\n".join(error.decode() for _, error in errors if error))
     finally:
@@ -86,7 +88,8 @@ async def test_without_migrating_a_missing_older_or_newer_schema_is_refused(dsn,
     if version is not None:
         async with PgStore.open(dsn):
             pass
-        await plain.execute("UPDATE alkstore.migrations SET version = $1", version)
+        await plain.execute("DELETE FROM alkstore.migrations")
+        await plain.execute("INSERT INTO alkstore.migrations (version) VALUES ($1)", version)
     newer = version == VERSION + 1
     with pytest.raises(DatabaseError, match="upgrade alkstore-pg" if newer else "alkstore_pg.schema"):
         await PgStore.open(dsn, migrate=False)

@@ -99,9 +99,16 @@ class Transaction:
         max_attempts: int | None,
         priority: int,
     ) -> int:
-        stamp = job_stamp(
-            options, delay=delay, run_at=run_at, expires=expires, max_attempts=max_attempts, priority=priority
-        )
+        if (
+            (delay is None and run_at is None and expires is None and max_attempts is None)
+            and priority == 0
+            and type(priority) is int
+        ):
+            stamp = _STAMPS[options]
+        else:
+            stamp = job_stamp(
+                options, delay=delay, run_at=run_at, expires=expires, max_attempts=max_attempts, priority=priority
+            )
         return (await session.insert_jobs(queue, (encode_payload(payload),), stamp))[0]
 
     async def publish(self, stream: str, payload: object, *, key: str | None = None) -> int:
@@ -180,6 +187,10 @@ class Transaction:
             stacklevel=1,
             source=self,
         )
+
+
+_STAMPS = {options: job_stamp(options) for options in (DEFAULT_QUEUE_OPTIONS, OUTBOX_QUEUE_OPTIONS)}
+"""The stamps of an enqueue without options, which is nearly every one."""
 
 
 def _caller() -> str:

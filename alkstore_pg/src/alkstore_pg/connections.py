@@ -48,8 +48,7 @@ class Connections:
         self._used = False
         self._wanting = 0
         self._out: set[Connection] = set()
-        self._all_back = asyncio.Event()
-        self._all_back.set()
+        self._all_back: asyncio.Future[None] | None = None
         self._returning: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -69,11 +68,17 @@ class Connections:
         if self._closed:
             raise _closed()
         self._wanting += 1
-        taking = self._tasks.start(self._from_pool())
+        taking: asyncio.Task[Connection] | None = None
         try:
-            connection = await asyncio.shield(taking)
+            if self.pool.get_idle_size():
+                # There at once, so that a task for it would only cost. If it has died, asyncpg makes another one here.
+                connection = await self._from_pool(None)
+            else:
+                taking = self._tasks.start(self._from_pool(self._timeout_s))
+                connection = await asyncio.shield(taking)
         except asyncio.CancelledError:
-            taking.add_done_callback(self._unclaimed)
+            if taking is not None:
+                taking.add_done_callback(self._unclaimed)
             raise
         except DRIVER_ERRORS as error:
             if self._closed:
@@ -87,8 +92,8 @@ class Connections:
             raise _closed()
         return self._handed_out(connection)
 
-    async def _from_pool(self) -> Connection:
-        return await self.pool.acquire(timeout=self._timeout_s)
+    async def _from_pool(self, timeout_s: float | None) -> Connection:
+        return await self.pool.acquire(timeout=timeout_s)
 
     def acquire_nowait(self) -> Connection | None:
         """One that is at hand, or None."""
@@ -124,19 +129,18 @@ class Connections:
 
     def _taken_back(self, connection: Connection) -> None:
         self._out.discard(connection)
-        if not self._out:
-            self._all_back.set()
+        if self._all_back is not None and not self._out:
+            _settle(self._all_back)
 
     def _handed_out(self, connection: Connection) -> Connection:
         self._out.add(connection)
-        self._all_back.clear()
         return connection
 
     async def all_back(self, grace_s: float) -> bool:
         """Wait until none is out, at most `grace_s` seconds; whether that is so."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(grace_s):
-                await self._all_back.wait()
+        if self._out:
+            self._all_back = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._all_back,), timeout=grace_s)
         return not self._out
 
     def discard(self, connection: Connection) -> None:
@@ -218,12 +222,27 @@ def _withdrawn(connection: Connection) -> Connection:
     return renewed
 
 
-def is_alive(connection: Any) -> bool:
+def _settle(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def is_alive(connection: Connection) -> bool:
     """Whether `connection` can still be used, as far as this side knows."""
-    try:
-        return not connection.is_closed()
-    except asyncpg.InterfaceError:  # the pool's wrapper of one that has ended
-        return False
+    own = getattr(connection, "_con", connection)
+    return own is not None and not own.is_closed()
+
+
+def driver_connection(connection: Connection) -> Connection:
+    """Asyncpg's connection itself, the same whenever the pool hands it out again.
+
+    Raises:
+        InterfaceError: it has ended, and the pool has taken it away.
+    """
+    own = getattr(connection, "_con", connection)
+    if own is None:
+        raise asyncpg.InterfaceError("connection is closed")
+    return own
 
 
 async def close_pool(pool: Pool) -> None:

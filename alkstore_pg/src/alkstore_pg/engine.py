@@ -18,15 +18,16 @@ from alkstore_pg.connections import Connection, Connections, is_alive
 from alkstore_pg.dialling import Dialling
 from alkstore_pg.enlisting import joined
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
-from alkstore_pg.listener import Listener, Waker
+from alkstore_pg.listener import Listener
 from alkstore_pg.migrations import prepare
 from alkstore_pg.notify import channels_of
 from alkstore_pg.outcome import Outcome, resolved
-from alkstore_pg.patience import answered_within
+from alkstore_pg.patience import Patience
 from alkstore_pg.sharing import Dispatcher, Records
 from alkstore_pg.statements import statements
-from alkstore_pg.tasks import Tasks
+from alkstore_pg.tasks import Tasks, unless_cancelled
 from alkstore_pg.transaction import Enlisted, PgTransaction, TransactionOwner
+from alkstore_pg.waker import Waker
 
 _CLOSING_GRACE_S = 2.0
 """How long what is under way may take to finish when the store is closed; then its connections are cut."""
@@ -65,12 +66,13 @@ class PgEngine(Engine):
         self._tasks = Tasks()
         self.hub = WakeHub()
         self._identity = secrets.token_hex(6)
+        self._patience = Patience(self._timeout_s)
         pool = await self._dialling.pool()
         self._connections = Connections(
             pool, owned=self._dialling.owns_pool, tasks=self._tasks, acquire_timeout_s=self._timeout_s
         )
         self._dispatcher = Dispatcher(
-            self._connections, self._tasks, self._sql, self._now_given, self._woken, self._timeout_s
+            self._connections, self._tasks, self._sql, self._now_given, self._woken, self._patience
         )
         self._waker = Waker(self._announce)
         self._session = AutocommitSession(
@@ -89,6 +91,7 @@ class PgEngine(Engine):
             self._sql,
             self._server_clock,
             self._connections.refresh,
+            self._notify,
             self._lives,
             self._timeout_s,
         )
@@ -105,7 +108,7 @@ class PgEngine(Engine):
         connection = await self._connections.acquire()
         try:
             await prepare(connection, self.schema, migrate=self._migrate)
-            with answered_within(connection, self._timeout_s):
+            with self._patience(connection):
                 seconds, isolation = (await connection.fetch(self._sql["clock"]))[0]
                 self._lives((await connection.fetch(self._sql["life"]))[0][0])
         except DRIVER_ERRORS as error:
@@ -134,6 +137,7 @@ class PgEngine(Engine):
         if not await self._tasks.join(_CLOSING_GRACE_S):
             await self._tasks.cancel()
         await self._connections.close()
+        self._patience.close()
 
     def forget(self) -> None:
         if not self._opened:
@@ -159,7 +163,7 @@ class PgEngine(Engine):
                 raise
             # It had died unnoticed, before anything was done on it.
             connection = await self._begun()
-        return self._transactions.begun(PgTransaction(connection, self._transactions, self.schema, self._timeout_s))
+        return self._transactions.begun(PgTransaction(connection, self._transactions, self.schema, self._patience))
 
     async def _begun(self) -> Connection:
         """A connection on which a transaction has begun."""
@@ -167,19 +171,19 @@ class PgEngine(Engine):
         if self._closing:
             self._connections.release(connection)
             raise ClosedError("the store was closed meanwhile: open another one")
-        beginning = self._tasks.start(self._begin_on(connection))
-        try:
-            await asyncio.shield(beginning)
-        except asyncio.CancelledError:
+
+        async def ended_with_its_connection(beginning: "asyncio.Task[None]") -> None:
             beginning.add_done_callback(lambda _: self._connections.discard(connection))
-            raise
+
+        try:
+            await unless_cancelled(self._begin_on(connection), self._tasks, ended_with_its_connection)
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)
             raise database_error(error, "no transaction could be begun") from error
         return connection
 
     async def _begin_on(self, connection: Connection) -> None:
-        with answered_within(connection, self._timeout_s):
+        with self._patience(connection):
             await connection.transaction(isolation="read_committed").start()
 
     def enlist(self, connection: object) -> EngineTransaction:
@@ -202,6 +206,9 @@ class PgEngine(Engine):
         self.hub.wake(topics)
         self._waker.wake(topics)
 
+    async def _notify(self, channel: str) -> None:
+        await self._dispatcher.run_here("wake", ([channel], ""), writes=False)
+
     async def _announce(self, topics: list[str]) -> None:
         await self._dispatcher.run_here("wake", (channels_of(self.schema, topics), self._identity), writes=False)
 
@@ -216,12 +223,15 @@ class PgEngine(Engine):
         self._life = life
 
     async def _resolve(self, xid: int, life: str) -> Outcome:
-        return await resolved(xid, partial(self._ask_outcome, life), _RESOLVE_PATIENCE_S)
+        # In a task of its own, since its timeout cancels the task that it runs in.
+        asking = self._tasks.start(resolved(xid, partial(self._ask_outcome, life), _RESOLVE_PATIENCE_S))
+        await asyncio.wait((asking,))
+        return Outcome.UNKNOWN if asking.cancelled() else asking.result()
 
     async def _ask_outcome(self, life: str, xid: int) -> Records:
         connection = await self._connections.acquire()
         try:
-            with answered_within(connection, self._timeout_s):
+            with self._patience(connection):
                 return list(await connection.fetch(self._sql["outcome"], str(xid), life))
         except DRIVER_ERRORS as error:
             self._connections.discard(connection)

@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import asyncpg
+from alkstore_core.cancellation import see_through
 from alkstore_core.errors import DatabaseError, shown
 from asyncpg.pool import PoolConnectionProxy
 
@@ -77,7 +79,7 @@ def _sqlalchemy(handle: Any) -> Callable[[], Awaitable[Any]] | None:
                 raise DatabaseError("this SQLAlchemy connection commits each statement: enlist one that does not")
         return found
 
-    return driver
+    return partial(see_through, driver)
 
 
 def _ended() -> DatabaseError:

@@ -12,6 +12,7 @@ DRIVER_ERRORS: tuple[type[BaseException], ...] = (
 )
 """Everything that asyncpg and the network below it raise."""
 
+_POOLER = "a pooler sits between: open with statement_cache_size=0, and with listen_dsn= for the server itself"
 _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (
         asyncpg.InvalidCatalogNameError,
@@ -32,11 +33,11 @@ _ADVICE: tuple[tuple[type[BaseException], str], ...] = (
     (asyncpg.InFailedSQLTransactionError, "an earlier statement of this transaction failed, so roll it back"),
     (
         asyncpg.DuplicatePreparedStatementError,
-        "a pooler sits between: open with statement_cache_size=0 and a direct listen_dsn",
+        _POOLER,
     ),
     (
         asyncpg.InvalidSQLStatementNameError,
-        "a pooler sits between: open with statement_cache_size=0 and a direct listen_dsn",
+        _POOLER,
     ),
     (asyncpg.InterfaceError, "the connection is used by another task, or was closed: use one from one task at a time"),
     (TimeoutError, "the server did not answer in time: check the network and the server's load"),
@@ -48,6 +49,8 @@ def database_error(error: BaseException, doing: str = "") -> DatabaseError:
     """The error to raise from `error`, which came up while `doing` something."""
     text = str(error) or type(error).__name__
     what = f"{doing}: {text}" if doing else text
+    if "unsupported startup parameter" in text:
+        return DatabaseError(f"{what}: {_POOLER}")
     for kind, advice in _ADVICE:
         if isinstance(error, kind):
             return DatabaseError(f"{what}: {advice}")

@@ -42,7 +42,9 @@ class PgWitness(Witness):
             await connection.close()
 
     async def jobs(self, queue: str) -> JobCounts:
-        rows = await self._rows("SELECT state, count(*) FROM alkstore.jobs WHERE queue = $1 GROUP BY state", queue)
+        rows = await self._rows(
+            "SELECT state, count(*) FROM alkstore.jobs WHERE coalesce(long_queue, queue) = $1 GROUP BY state", queue
+        )
         counted = dict(rows)
         return JobCounts(*(counted.get(state, 0) for state in (0, 1, 2)))
 
@@ -217,7 +219,11 @@ class PgHarness(Harness):
     async def move_schema_version(self, by: int) -> None:
         connection = await asyncpg.connect(self._dsn)
         try:
-            await connection.execute("UPDATE alkstore.migrations SET version = version + $1", by)
+            await connection.execute(
+                "UPDATE alkstore.migrations SET version = version + $1 "
+                "WHERE version = (SELECT max(version) FROM alkstore.migrations)",
+                by,
+            )
         finally:
             await connection.close()
 

@@ -4,11 +4,16 @@ It asks the server for a sign of life every second, by a NOTIFY to itself: a lin
 sign, and a pooler that moved the session away would lose notifications without one. After each reconnection every
 subscription is woken, once LISTEN is acknowledged: what was committed before is seen by the read that follows, what is
 committed after wakes.
+
+A pooler that gives each transaction another session takes a LISTEN and loses what comes of it. The sign of life may
+come back all the same, where the pooler has one idle session. So where another process than the one that the connection
+named answers, a notification sent over another connection must come too: else whoever asks to listen is told that
+nobody can here, and whoever does already is woken now and then, to look for himself.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -19,13 +24,15 @@ from alkstore_core.wakes import Subscription, WakeHub
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.failures import DRIVER_ERRORS, database_error
 from alkstore_pg.notify import channel_of
-from alkstore_pg.patience import answered_within
+from alkstore_pg.patience import Expiring, Patience
 
 BEAT_S = 1.0
 """How often the connection is asked for a sign of life."""
 _SILENCE_S = 2.0
 """How long it may take to answer."""
 _LONGEST_PAUSE_S = 0.4
+_DEAF_PAUSE_S = 5.0
+"""How long to wait before trying again where a pooler takes the notifications."""
 
 _LOSSES: tuple[type[BaseException], ...] = (DatabaseError, *DRIVER_ERRORS)
 
@@ -44,6 +51,7 @@ class Listener:
         sql: the statements.
         clock: told the server's time with each beat.
         silent: called when the server went silent, so that other connections are suspect too.
+        notify_elsewhere: notifies a channel over another connection.
         lives: told which life the server is in, each time that the connection is made.
         patience_s: how long a subscription waits until the server listens.
     """
@@ -58,6 +66,7 @@ class Listener:
         sql: Mapping[str, str],
         clock: ServerClock,
         silent: Callable[[], None],
+        notify_elsewhere: Callable[[str], Awaitable[object]],
         lives: Callable[[str], None],
         patience_s: float,
     ) -> None:
@@ -71,20 +80,32 @@ class Listener:
         self._sql = sql
         self._clock = clock
         self._silent = silent
+        self._notify_elsewhere = notify_elsewhere
+        self._patience = Patience(_SILENCE_S)
+        self._patience_of_watchers = Patience(patience_s)
         self._lives = lives
-        self._patience_s = patience_s
         self._beat_channel = channel_of(schema, f"b:{identity}")
         self._connection: Any = None
         self._listening: dict[str, str] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._lost = False
+        self._deaf: DatabaseError | None = None
         self._stirred = asyncio.Event()
-        self._heard = asyncio.Event()
+        self._heard: asyncio.Future[None] | None = None
+        self._bell: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
         self._closed = False
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "not connected" if self._connection is None else "connected"
+        state = (
+            "closed"
+            if self._closed
+            else "deaf"
+            if self._deaf
+            else "not connected"
+            if self._connection is None
+            else "connected"
+        )
         return f"<Listener {state}, {len(self._listening)} channels, {self.reconnections} reconnections>"
 
     @property
@@ -96,18 +117,21 @@ class Listener:
         """A subscription that hears every commit from now on that wakes `topic`.
 
         Raises:
-            DatabaseError: the server could not be made to listen in time; nothing of the attempt is left.
+            DatabaseError: the server could not be made to listen in time, or a pooler takes its notifications; nothing
+                of the attempt is left.
             ClosedError: the store is closed.
         """
         if self._closed:
             raise _closed()
+        if self._deaf is not None:
+            raise DatabaseError(*self._deaf.args)
         self.start()
         subscription = self._hub.subscribe(topic)
         acknowledged: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(acknowledged)
         self._stirred.set()
         try:
-            async with asyncio.timeout(self._patience_s):
+            with self._patience_of_watchers(Expiring(acknowledged)):
                 await acknowledged
         except TimeoutError as error:
             subscription.close()
@@ -125,7 +149,8 @@ class Listener:
 
     def _notified(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
         if channel == self._beat_channel:
-            self._heard.set()
+            if self._heard is not None:
+                _settle(self._heard)
         elif payload != self._identity and (topic := self._listening.get(channel)) is not None:
             self._hub.wake((topic,))
 
@@ -142,9 +167,12 @@ class Listener:
                     self.reconnections += 1
                     _log.info("listening again; the connection was lost %d times by now", self.reconnections)
                     self._hub.wake_everybody()
-                before = True
-                backoff.reset()
+                before, self._deaf = True, None
+                backoff = Backoff(0.02, _LONGEST_PAUSE_S)
                 await self._guard(connection)
+            except _DeafError as error:
+                self._is_deaf(error)
+                backoff = Backoff(_DEAF_PAUSE_S, _DEAF_PAUSE_S)
             except _LOSSES as error:
                 _log.warning("the listening connection was lost, and is made again: %s", error or type(error).__name__)
             finally:
@@ -158,11 +186,31 @@ class Listener:
         """Listen to whatever is wanted now. Until it is acknowledged, nobody is told that it listens."""
         self._lost = False
         connection.add_termination_listener(self._terminated)
-        with answered_within(connection, _SILENCE_S):
+        with self._patience(connection):
             await connection.add_listener(self._beat_channel, self._notified)
             self._lives((await connection.fetch(self._sql["life"]))[0][0])
+        if await self._beat(connection) != connection.get_server_pid():
+            await self._hear_from_elsewhere()
         await self._attune(connection)
         self._connection = connection
+
+    async def _hear_from_elsewhere(self) -> None:
+        heard = self._heard = asyncio.get_running_loop().create_future()
+        await self._notify_elsewhere(self._beat_channel)
+        try:
+            with self._patience(Expiring(heard)):
+                await heard
+        except TimeoutError:
+            raise _DeafError(_POOLED) from None
+
+    def _is_deaf(self, error: "_DeafError") -> None:
+        """Tell everybody: those who want to listen that they cannot, those who do to look for themselves."""
+        _log.warning("%s", error)
+        self._deaf = error
+        for future in self._waiting:
+            _settle(future, DatabaseError(*error.args))
+        self._waiting.clear()
+        self._hub.wake_everybody()
 
     async def _attune(self, connection: Any) -> None:
         """Listen to what is wanted, and tell those who wait for it.
@@ -184,23 +232,25 @@ class Listener:
 
     async def _guard(self, connection: Any) -> None:
         """Follow what is wanted, and see that the connection lives; raise once it does not."""
-        loop = asyncio.get_running_loop()
-        beat_at = loop.time() + BEAT_S
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout_at(beat_at):
-                    await self._stirred.wait()
+            if self._bell is None:
+                self._bell = asyncio.get_running_loop().call_later(BEAT_S, self._ring)
+            await self._stirred.wait()
             self._stirred.clear()
             if self._lost:
                 raise ConnectionResetError("the server closed it")
             await self._attune(connection)
-            beat_at = loop.time() + BEAT_S
+
+    def _ring(self) -> None:
+        """A beat is due."""
+        self._bell = None
+        self._stirred.set()
 
     async def _listen(self, connection: Any) -> None:
         for topic in self._hub.topics():
             channel = channel_of(self._schema, topic)
             if channel not in self._listening:
-                with answered_within(connection, _SILENCE_S):
+                with self._patience(connection):
                     await connection.add_listener(channel, self._notified)
                 self._listening[channel] = topic
 
@@ -209,20 +259,26 @@ class Listener:
         for channel, topic in tuple(self._listening.items()):
             if topic not in wanted:
                 del self._listening[channel]
-                with answered_within(connection, _SILENCE_S):
+                with self._patience(connection):
                     await connection.remove_listener(channel, self._notified)
 
-    async def _beat(self, connection: Any) -> None:
-        self._heard.clear()
+    async def _beat(self, connection: Any) -> int:
+        """Ask for a sign of life, and wait for it; the process that answers."""
+        served_by: int = 0
+        heard = self._heard = asyncio.get_running_loop().create_future()
         try:
-            with answered_within(connection, _SILENCE_S):
+            with self._patience(connection):
                 records = await connection.fetch(self._sql["beat"], self._beat_channel, "")
-            self._clock.told(records[0][0])
-            async with asyncio.timeout(_SILENCE_S):
-                await self._heard.wait()
+            served_by = records[0]["served_by"]
+            self._clock.told(records[0]["now"])
+            with self._patience(Expiring(heard)):
+                await heard
         except TimeoutError:
+            if served_by and served_by != connection.get_server_pid():
+                raise _DeafError(_POOLED) from None
             self._silent()
-            raise TimeoutError("the server went silent, or a pooler took its notifications") from None
+            raise TimeoutError("the server went silent") from None
+        return served_by
 
     async def _end(self, connection: Any) -> None:
         with suppress(*DRIVER_ERRORS):
@@ -234,6 +290,10 @@ class Listener:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait((self._running,))
+        self._patience.close()
+        self._patience_of_watchers.close()
+        if self._bell is not None:
+            self._bell.cancel()
         for future in self._waiting:
             _settle(future, _closed())
         self._waiting.clear()
@@ -245,7 +305,17 @@ class Listener:
             self._running.cancel()
 
 
-def _settle(future: "asyncio.Future[None]", error: ClosedError | None = None) -> None:
+class _DeafError(DatabaseError):
+    """Something between here and the server takes the notifications."""
+
+
+_POOLED = (
+    "nobody can listen here: the connection leads to a pooler that does not keep a session, and loses notifications: "
+    "open the store with listen_dsn=, the DSN of the server itself"
+)
+
+
+def _settle(future: "asyncio.Future[None]", error: DatabaseError | ClosedError | None = None) -> None:
     if future.done():
         return
     if error is None:
@@ -257,54 +327,3 @@ def _settle(future: "asyncio.Future[None]", error: ClosedError | None = None) ->
 
 def _closed() -> ClosedError:
     return ClosedError("the store was closed meanwhile: open another one")
-
-
-class Waker:
-    """Announces topics to other processes after the commits that woke them, many at once.
-
-    Args:
-        send: announces topics.
-    """
-
-    def __init__(self, send: Callable[[list[str]], Awaitable[object]]) -> None:
-        self._send = send
-        self._topics: set[str] = set()
-        self._stirred = asyncio.Event()
-        self._closing = False
-        self._running = asyncio.get_running_loop().create_task(self._run())
-
-    def wake(self, topics: Iterable[str]) -> None:
-        """Announce `topics` soon: at once if nothing is under way, else with all that gathers meanwhile."""
-        self._topics.update(topics)
-        self._stirred.set()
-
-    async def _run(self) -> None:
-        while self._topics or not self._closing:
-            await self._stirred.wait()
-            self._stirred.clear()
-            topics = list(self._topics)
-            self._topics.clear()
-            if topics:
-                try:
-                    await self._send(topics)
-                except (DatabaseError, ClosedError) as error:
-                    # A hint only: whoever missed it hears of its own lost connection, or looks again by itself.
-                    _log.debug("%d topics could not be announced: %s", len(topics), error)
-                await asyncio.sleep(_GATHER_S)
-
-    async def close(self) -> None:
-        """Announce what is left, and end."""
-        self._closing = True
-        self._stirred.set()
-        await asyncio.wait((self._running,), timeout=_LAST_SEND_S)
-        self._running.cancel()
-        await asyncio.wait((self._running,))
-
-    def forget(self) -> None:
-        """End without waiting."""
-        self._running.cancel()
-
-
-_GATHER_S = 0.004
-"""The shortest time between two announcements."""
-_LAST_SEND_S = 1.0

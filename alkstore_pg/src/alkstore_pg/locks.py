@@ -4,6 +4,7 @@ from typing import Any
 
 from alkstore_core.engine import LockGrant
 
+from alkstore_pg.names import key_of
 from alkstore_pg.primitives import Primitives
 
 
@@ -14,17 +15,17 @@ class LockPrimitives(Primitives):
         async def give_back(records: Any) -> None:
             for token, _, fresh in records:
                 if fresh:
-                    await self.run("give_back_lock", name, owner, token)
+                    await self.run("give_back_lock", key_of(name), owner, token)
 
-        records = await self.run("take_lock", name, owner, ttl, self.now_given(), orphaned=give_back)
+        records = await self.run("take_lock", key_of(name), owner, ttl, self.now_given(), orphaned=give_back)
         if not records:
             return None
         token, expires_at, _ = records[0]
         return LockGrant(name, owner, token, expires_at)
 
     async def renew_lock(self, grant: LockGrant, ttl: int) -> LockGrant | None:
-        records = await self.run("renew_lock", grant.name, grant.owner, grant.token, ttl, self.now_given())
+        records = await self.run("renew_lock", key_of(grant.name), grant.owner, grant.token, ttl, self.now_given())
         return LockGrant(grant.name, grant.owner, grant.token, records[0][0]) if records else None
 
     async def release_lock(self, grant: LockGrant) -> bool:
-        return bool(await self.run("release_lock", grant.name, grant.owner, grant.token, self.now_given()))
+        return bool(await self.run("release_lock", key_of(grant.name), grant.owner, grant.token, self.now_given()))

@@ -10,6 +10,7 @@ commit, for many topics at once.
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 from alkstore_core.errors import PayloadTooLargeError
 from alkstore_core.wakes import channel_topic
@@ -20,6 +21,7 @@ PAYLOAD_LIMIT = 7999
 """The most bytes that NOTIFY carries (P4)."""
 
 
+@lru_cache(maxsize=1024)
 def channel_of(schema: str, topic: str) -> str:
     """The Postgres channel of a topic: 48 characters, whatever the names are."""
     return "alkstore" + hashlib.blake2b(f"{schema}\0{topic}".encode(), digest_size=20).hexdigest()

@@ -9,6 +9,7 @@ from alkstore_core.options import JobStamp
 from alkstore_core.values import Job, JobState
 from alkstore_core.wakes import queue_topic
 
+from alkstore_pg.names import key_of
 from alkstore_pg.primitives import Primitives
 from alkstore_pg.sharing import Records, Row, Shared
 from alkstore_pg.streams import sorted_ids
@@ -30,11 +31,23 @@ def _extended(rows: Sequence[Row], records: Records) -> list[tuple[bool, bool]]:
     return [(row[0] in sooner, sooner.get(row[0], False)) for row in rows]
 
 
+def _insertion(rows: Sequence[Row]) -> tuple[str, Row]:
+    """The cheapest statement for (what the job is stamped with, payload) rows, and its arguments but the last two."""
+    # Measured beside the bare driver's INSERT … SELECT FROM unnest() of the same 1,000 rows: with an array for each of
+    # their ten columns 0.45 of its rate, with one for the payloads 0.66. One row alone is a third cheaper yet.
+    stamped, payload = rows[0]
+    if len(rows) == 1:
+        return "insert_job", (payload, *stamped)
+    if all(row[0] is stamped or row[0] == stamped for row in rows):
+        return "insert_alike_jobs", ([row[1] for row in rows], *stamped)
+    return "insert_jobs", tuple(zip(*((payload, *stamped) for stamped, payload in rows), strict=True))
+
+
 def _inserted(rows: Sequence[Row], records: Records) -> list[Any]:
     return [records[0]["id"]] if len(rows) == 1 else sorted_ids(rows, records)
 
 
-_INSERT = Shared("insert_jobs", _inserted, single="insert_job")
+_INSERT = Shared("insert_jobs", _inserted, call=_insertion, announces=True)
 _ACK = Shared("ack_claims", _landed)
 _RETRY = Shared("retry_claims", _landed, once=True)
 _BURY = Shared("bury_claims", _landed, once=True)
@@ -46,7 +59,10 @@ class QueuePrimitives(Primitives):
     """Queues, on a transaction or by itself."""
 
     async def insert_jobs(self, queue: str, payloads: Sequence[bytes], stamp: JobStamp) -> list[int]:
+        key = key_of(queue)
         stamped = (
+            key,
+            None if key == queue else queue,
             stamp.priority,
             stamp.delay,
             stamp.run_at,
@@ -56,16 +72,18 @@ class QueuePrimitives(Primitives):
             stamp.backoff_base_s,
             stamp.dead_letter_retention_s,
         )
-        rows = [(queue, payload, *stamped) for payload in payloads]
+        rows = [(stamped, payload) for payload in payloads]
         return await self.share(_INSERT, rows, topics=(queue_topic(queue),))
 
     async def claim_jobs(self, queue: str, worker_id: str, limit: int) -> list[Claim]:
         claim = secrets.randbits(63)
 
         async def give_back(_: Any) -> None:
-            await self.run("release_lost_claim", queue, claim, self.now_given(), topics=(queue_topic(queue),))
+            await self.run("release_lost_claim", key_of(queue), claim, self.now_given(), topics=(queue_topic(queue),))
 
-        records = await self.run("claim_jobs", queue, worker_id, limit, claim, self.now_given(), orphaned=give_back)
+        records = await self.run(
+            "claim_jobs", key_of(queue), worker_id, limit, claim, self.now_given(), orphaned=give_back
+        )
         claims = [Claim(_claimed(queue, worker_id, record), claim) for record in records]
         claims.sort(key=_claim_order)
         return claims
@@ -74,7 +92,7 @@ class QueuePrimitives(Primitives):
         return await self.share(_ACK, [(claim.job.id, claim.token) for claim in claims]) if claims else []
 
     async def ack_jobs(self, queue: str, worker_id: str, job_ids: Sequence[int]) -> int:
-        acked: int = (await self.run("ack_jobs", queue, worker_id, job_ids, self.now_given()))[0][0]
+        acked: int = (await self.run("ack_jobs", key_of(queue), worker_id, job_ids, self.now_given()))[0][0]
         return acked
 
     async def retry_claim(self, claim: Claim, error: str, delay: int) -> bool:
@@ -100,22 +118,22 @@ class QueuePrimitives(Primitives):
         return await self.share(_RELEASE, [(claim.job.id, claim.token) for claim in claims], topics=topics)
 
     async def cancel_job(self, queue: str, job_id: int) -> bool:
-        cancelled: bool = (await self.run("cancel_job", queue, job_id))[0][0]
+        cancelled: bool = (await self.run("cancel_job", key_of(queue), job_id))[0][0]
         return cancelled
 
     async def find_job(self, job_id: int, queue: str | None) -> Job | None:
-        records = await self.run("find_job", job_id, queue, writes=False)
+        records = await self.run("find_job", job_id, None if queue is None else key_of(queue), writes=False)
         if not records:
             return None
         number, name, payload, state, *rest = records[0]
         return Job(number, name, payload, _STATES[state], *rest)
 
     async def sweep_jobs(self, queue: str) -> int:
-        moved: int = (await self.run("sweep_jobs", queue, self.now_given()))[0][0]
+        moved: int = (await self.run("sweep_jobs", key_of(queue), self.now_given()))[0][0]
         return moved
 
     async def next_due(self, queue: str) -> int | None:
-        due: int | None = (await self.run("next_due", queue, self.now_given(), writes=False))[0][0]
+        due: int | None = (await self.run("next_due", key_of(queue), self.now_given(), writes=False))[0][0]
         return due
 
 

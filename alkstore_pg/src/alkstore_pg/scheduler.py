@@ -5,6 +5,7 @@ from alkstore_core.options import DEFAULT_STAMP
 from alkstore_core.timing import FIRE_CAP
 from alkstore_core.wakes import SCHEDULES_TOPIC, queue_topic
 
+from alkstore_pg.names import key_of
 from alkstore_pg.primitives import Primitives
 
 
@@ -13,12 +14,15 @@ class SchedulerPrimitives(Primitives):
 
     async def put_schedule(self, schedule: NewSchedule) -> None:
         options = schedule.options
+        name, queue = key_of(schedule.name), key_of(schedule.queue)
         await self.run(
             "put_schedule",
-            schedule.name,
+            name,
+            None if name == schedule.name else schedule.name,
             schedule.spec,
             schedule.interval_s,
-            schedule.queue,
+            queue,
+            None if queue == schedule.queue else schedule.queue,
             schedule.payload,
             options.priority,
             options.max_attempts,
@@ -28,7 +32,7 @@ class SchedulerPrimitives(Primitives):
         )
 
     async def delete_schedule(self, name: str) -> bool:
-        return bool(await self.run("delete_schedule", name, topics=(SCHEDULES_TOPIC,)))
+        return bool(await self.run("delete_schedule", key_of(name), topics=(SCHEDULES_TOPIC,)))
 
     async def next_fire(self) -> int | None:
         first: int | None = (await self.run("next_fire", writes=False))[0][0]
@@ -37,7 +41,7 @@ class SchedulerPrimitives(Primitives):
     async def fire_next(self, leader: LockGrant) -> Firing:
         records = await self.run(
             "fire_next",
-            leader.name,
+            key_of(leader.name),
             leader.owner,
             leader.token,
             FIRE_CAP,

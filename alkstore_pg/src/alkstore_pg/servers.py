@@ -110,12 +110,14 @@ class LocalServer:
         """End all its processes with SIGKILL, at once."""
         if self._process is None:
             return
-        processes = [self._process.pid, *_children(self._process.pid)]
+        # Stopped first and killed last: children that see their postmaster die roll back and write that down.
+        self._process.send_signal(signal.SIGSTOP)
+        processes = [*_children(self._process.pid), self._process.pid]
         for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         self._process.wait()
-        for process in processes[1:]:
+        for process in processes[:-1]:
             while Path(f"/proc/{process}").exists() and not _is_zombie(process):
                 time.sleep(_LOOK_S)
         self._process = None

@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 
 from alkstore_core.errors import ClosedError, CommitUnknownError, DatabaseError
 
-from alkstore_pg.connections import Connection, Connections, is_alive
+from alkstore_pg.connections import Connection, Connections, driver_connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
-from alkstore_pg.patience import answered_within
+from alkstore_pg.patience import Patience
 from alkstore_pg.tasks import Tasks, linger
 
 Row: TypeAlias = tuple[Any, ...]
@@ -29,25 +29,32 @@ _MOST_ROWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A statement whose arguments are columns of rows, and then the time.
+    """A statement for many rows: its arguments are what is made of the rows, the time, and perhaps a channel.
 
     Attributes:
         name: the statement's.
         results: one result for each row, from the rows and what the statement returned.
         once: whether a job may be in it only once; the rest wait for the next one. The job's id is the first column.
-        single: the statement for one row, whose arguments are that row's values; the same where there is none.
+        call: the statement for some rows and its arguments; without it `name`, and the columns of the rows.
+        announces: whether the last argument is a channel that is notified, or None.
     """
 
     name: str
     results: Callable[[Sequence[Row], Records], list[Any]]
     once: bool = False
-    single: str | None = None
+    call: Callable[[Sequence[Row]], tuple[str, Row]] | None = None
+    announces: bool = False
 
-    def call(self, rows: Sequence[Row], now: int | None) -> tuple[str, Row]:
-        """The statement for `rows`, and its arguments."""
-        if self.single is not None and len(rows) == 1:
-            return self.single, (*rows[0], now)
-        return self.name, (*zip(*rows, strict=True), now)
+    def of(self, rows: Sequence[Row], now: int | None, channel: str | None = None) -> tuple[str, Row]:
+        """The statement for `rows`, and its arguments.
+
+        Args:
+            rows: at least one.
+            now: the time, or None for the server's.
+            channel: where to announce the rows, where the statement does that.
+        """
+        name, arguments = (self.name, tuple(zip(*rows, strict=True))) if self.call is None else self.call(rows)
+        return name, (*arguments, now, channel) if self.announces else (*arguments, now)
 
 
 @dataclass(slots=True)
@@ -100,7 +107,7 @@ class Dispatcher:
         sql: the statements, by name.
         now: the time to give them, or None for the server's.
         woken: told the topics of each commit.
-        timeout_s: how long a statement may take.
+        patience: how long a statement may take.
     """
 
     def __init__(
@@ -110,7 +117,7 @@ class Dispatcher:
         sql: Mapping[str, str],
         now: Callable[[], int | None],
         woken: Callable[[Iterable[str]], None],
-        timeout_s: float,
+        patience: Patience,
     ) -> None:
         self.explicit = False
         """Whether a statement needs a transaction that states READ COMMITTED, the server's default being another."""
@@ -119,7 +126,7 @@ class Dispatcher:
         self._sql = sql
         self._now = now
         self._woken = woken
-        self._timeout_s = timeout_s
+        self._patience = patience
         self._lines: dict[str, _Line] = {}
         self._closed = False
 
@@ -146,7 +153,7 @@ class Dispatcher:
             raise
 
     def _attend(self, line: _Line) -> None:
-        if line.waiting and not line.running:
+        if not line.running:
             line.running = True
             line.task = self._tasks.start(self._serve(line))
 
@@ -155,7 +162,7 @@ class Dispatcher:
     ) -> list[Any]:
         line.running = True
         try:
-            records = await self._fetch(connection, *line.shared.call(rows, self._now()), True)
+            records = await self._fetch(connection, *line.shared.of(rows, self._now()), True)
         except asyncio.CancelledError:
             await linger(self._connections.give_up(connection))
             if topics:
@@ -168,7 +175,8 @@ class Dispatcher:
             self._connections.release(connection)
         finally:
             line.running = False
-            self._attend(line)
+            if line.waiting:
+                self._attend(line)
         if topics:
             self._woken(topics)
         return line.shared.results(rows, records)
@@ -237,7 +245,7 @@ class Dispatcher:
     async def _execute_together(self, connection: Connection, shared: Shared, requests: list[_Request]) -> None:
         rows = requests[0].rows if len(requests) == 1 else [row for request in requests for row in request.rows]
         try:
-            records = await self._fetch(connection, *shared.call(rows, self._now()), True)
+            records = await self._fetch(connection, *shared.of(rows, self._now()), True)
         except DatabaseError as error:
             if len(requests) == 1 or isinstance(error, CommitUnknownError) or not is_alive(connection):
                 for request in requests:
@@ -261,11 +269,11 @@ class Dispatcher:
 
     async def _fetch(self, connection: Connection, name: str, arguments: Row, writes: bool) -> Records:
         try:
-            with answered_within(connection, self._timeout_s):
+            with self._patience(connection):
                 if self.explicit:
                     async with connection.transaction(isolation="read_committed"):
                         return list(await connection.fetch(self._sql[name], *arguments))
-                records: Records = await connection.fetch(self._sql[name], *arguments)
+                records: Records = await driver_connection(connection).fetch(self._sql[name], *arguments)
                 return records
         except DRIVER_ERRORS as error:
             if not is_loss(error):

@@ -7,6 +7,7 @@ from typing import Any
 from alkstore_core.values import StreamEvent
 from alkstore_core.wakes import stream_topic
 
+from alkstore_pg.names import key_of
 from alkstore_pg.primitives import Primitives
 from alkstore_pg.sharing import Records, Row, Shared
 
@@ -19,7 +20,7 @@ def sorted_ids(rows: Sequence[Row], records: Records) -> list[Any]:
     return ids
 
 
-_APPEND = Shared("append_events", sorted_ids)
+_APPEND = Shared("append_events", sorted_ids, announces=True)
 
 
 def stream_hash(schema: str, stream: str) -> int:
@@ -32,15 +33,16 @@ class StreamPrimitives(Primitives):
 
     async def append_events(self, stream: str, events: Sequence[tuple[str | None, bytes]]) -> list[int]:
         number = stream_hash(self.schema, stream)
-        rows = [(stream, number, key, payload) for key, payload in events]
+        name = key_of(stream)
+        rows = [(name, number, key, payload) for key, payload in events]
         return await self.share(_APPEND, rows, topics=(stream_topic(stream),))
 
     async def read_events(self, stream: str, after: int, limit: int) -> list[StreamEvent]:
-        return _events(stream, await self.run("read_events", stream, after, limit, writes=False))
+        return _events(stream, await self.run("read_events", key_of(stream), after, limit, writes=False))
 
     async def read_settled_events(self, stream: str, after: int, limit: int) -> list[StreamEvent]:
         number = stream_hash(self.schema, stream)
-        records = await self.run("read_settled_events", stream, number, after, limit, writes=False)
+        records = await self.run("read_settled_events", key_of(stream), number, after, limit, writes=False)
         if records and records[-1]["offset"] is None:
             records.pop()
             self.held_back(stream)
@@ -49,17 +51,19 @@ class StreamPrimitives(Primitives):
         return _events(stream, records)
 
     async def read_consumer_events(self, stream: str, consumer: str, limit: int) -> list[StreamEvent]:
-        return _events(stream, await self.run("read_consumer_events", stream, consumer, limit, writes=False))
+        return _events(
+            stream, await self.run("read_consumer_events", key_of(stream), key_of(consumer), limit, writes=False)
+        )
 
     async def save_offset(self, stream: str, consumer: str, offset: int) -> None:
-        await self.run("save_offset", stream, consumer, offset)
+        await self.run("save_offset", key_of(stream), key_of(consumer), offset)
 
     async def get_offset(self, stream: str, consumer: str) -> int:
-        records = await self.run("get_offset", stream, consumer, writes=False)
+        records = await self.run("get_offset", key_of(stream), key_of(consumer), writes=False)
         return records[0][0] if records else 0
 
     async def trim_events(self, stream: str, horizon: int) -> int:
-        trimmed: int = (await self.run("trim_events", stream, horizon))[0][0]
+        trimmed: int = (await self.run("trim_events", key_of(stream), horizon))[0][0]
         return trimmed
 
     def held_back(self, stream: str) -> None:

@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from alkstore_core.cancellation import see_through
+import asyncpg
 from alkstore_core.engine import Claim, EngineTransaction, LockGrant
 from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError, DatabaseError
 
-from alkstore_pg.connections import Connection, is_alive
+from alkstore_pg.connections import Connection, driver_connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
-from alkstore_pg.notify import NotifyPrimitives, channels_of
+from alkstore_pg.notify import NotifyPrimitives, channel_of, channels_of
 from alkstore_pg.outcome import Outcome
-from alkstore_pg.patience import answered_within
+from alkstore_pg.patience import Patience
 from alkstore_pg.primitives import Orphaned
 from alkstore_pg.queues import QueuePrimitives
 from alkstore_pg.scheduler import SchedulerPrimitives
 from alkstore_pg.sharing import Records, Row, Shared
 from alkstore_pg.statements import statements
 from alkstore_pg.streams import StreamPrimitives
-from alkstore_pg.tasks import Tasks
+from alkstore_pg.tasks import Tasks, unbroken
 
 
 class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, SchedulerPrimitives, EngineTransaction):
@@ -41,10 +41,16 @@ class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Schedul
         self, shared: Shared, rows: Sequence[Row], *, topics: Iterable[str] = (), orphaned: Orphaned | None = None
     ) -> list[Any]:
         del orphaned
-        records = await self._fetch(*shared.call(rows, self._now()), topics)
+        channel = self._announced(topics) if shared.announces else None
+        records = await self._fetch(*shared.of(rows, self._now(), channel), () if channel else topics)
         if self.xid is None and "xid" in records[0].keys():  # noqa: SIM118 - a record's "in" looks at values
             self.xid = records[0]["xid"]
         return shared.results(rows, records)
+
+    def _announced(self, topics: Iterable[str]) -> str | None:
+        """The channel on which the statement itself announces its one topic, or None where it need not."""
+        del topics
+        return None
 
     async def run(
         self,
@@ -62,11 +68,11 @@ class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, Schedul
 
     async def _fetch(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
         async with self._turn:
-            return await see_through(lambda: self._fetch_now(name, arguments, topics))
+            return await self._fetch_now(name, arguments, topics)
 
     @abstractmethod
     async def _fetch_now(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
-        """Run the statement `name`, and see to it that its topics are woken at the commit."""
+        """Run the statement `name`, to its end, and see to it that its topics are woken at the commit."""
 
     async def _fetch_on(self, connection: Any, name: str, arguments: Row) -> Records:
         try:
@@ -98,9 +104,9 @@ def _not_on_a_transaction(what: str) -> DatabaseError:
 class PgTransaction(InTransaction):
     """A transaction on a connection of the store."""
 
-    def __init__(self, connection: Connection, owner: "TransactionOwner", schema: str, timeout_s: float) -> None:
+    def __init__(self, connection: Connection, owner: "TransactionOwner", schema: str, patience: Patience) -> None:
         super().__init__(schema, owner.now)
-        self._timeout_s = timeout_s
+        self._patience = patience
         self._connection: Connection | None = connection
         self._owner = owner
         self._life = owner.life()
@@ -115,16 +121,16 @@ class PgTransaction(InTransaction):
 
     async def _fetch_now(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
         connection = self._held()
-        with answered_within(connection, self._timeout_s):
-            records = await self._fetch_on(connection, name, arguments)
+        with self._patience(connection):
+            records = await unbroken(self._fetch_on(connection, name, arguments))
         self._topics.update(topics)
         return records
 
     async def commit(self) -> None:
-        await see_through(self._commit)
+        await unbroken(self._commit())
 
     async def rollback(self) -> None:
-        await see_through(self._rollback)
+        await unbroken(self._rollback())
 
     def abandon(self) -> None:
         self._owner.abandoned(self)
@@ -146,7 +152,7 @@ class PgTransaction(InTransaction):
         if self.xid is not None:
             return
         try:
-            with answered_within(connection, self._timeout_s):
+            with self._patience(connection):
                 records = await connection.fetch(statements(self.schema)["own_xid"])
         except DRIVER_ERRORS as error:
             raise database_error(error, "this transaction was not committed") from error
@@ -155,7 +161,7 @@ class PgTransaction(InTransaction):
     async def _committed(self, connection: Connection) -> bool:
         """Whether it was committed and the connection is fine; False if the connection was lost on the way."""
         try:
-            with answered_within(connection, self._timeout_s):
+            with self._patience(connection):
                 status = await connection.execute("COMMIT")
         except DRIVER_ERRORS as error:
             if not is_loss(error):  # a deferred constraint, a serialization failure: the server has rolled back
@@ -193,7 +199,7 @@ class PgTransaction(InTransaction):
             ended = False
             try:
                 if is_alive(connection):
-                    with answered_within(connection, self._timeout_s):
+                    with self._patience(connection):
                         await connection.execute("ROLLBACK")
                     forget_transaction(connection)
                     ended = True
@@ -219,8 +225,8 @@ def forget_transaction(connection: Connection) -> None:
 
     Its own ``commit()`` does not tell when the server answers COMMIT with a rollback, so the engine sends it itself.
     """
-    raw: Any = getattr(connection, "_con", connection)
-    raw._top_xact = None  # noqa: SLF001 - see above; a test holds asyncpg to it
+    with suppress(asyncpg.InterfaceError):  # lost right after, and it makes no difference
+        driver_connection(connection)._top_xact = None  # noqa: SLF001 - see above; a test holds asyncpg to it
 
 
 class TransactionOwner:
@@ -298,6 +304,10 @@ class Enlisted(InTransaction):
     def connection(self) -> Any:
         return self._handle
 
+    def _announced(self, topics: Iterable[str]) -> str | None:
+        (topic,) = topics
+        return channel_of(self.schema, topic)
+
     def wake(self, topics: Iterable[str]) -> None:
         raise NotImplementedError  # only claims and schedules wake so, and they are never enlisted
 
@@ -306,6 +316,9 @@ class Enlisted(InTransaction):
             connection = await self._connect()
         except DRIVER_ERRORS as error:
             raise database_error(error) from error
+        return await unbroken(self._fetch_and_announce(connection, name, arguments, topics))
+
+    async def _fetch_and_announce(self, connection: Any, name: str, arguments: Row, topics: Iterable[str]) -> Records:
         records = await self._fetch_on(connection, name, arguments)
         for channel in channels_of(self.schema, topics):
             await self._fetch_on(connection, "notify", (channel, ""))

@@ -1,12 +1,54 @@
--- name: insert_jobs
--- Add pending jobs, in the order given; their ids, growing, and the transaction (Q1, Q2, Q12).
+-- name: insert_job
+-- Add one pending job; its id, and the transaction (Q1, Q2). Enlisted, it announces the queue's wake itself.
+INSERT INTO {schema}.jobs (
+    queue, long_queue, payload, state, place, priority, ready_at, expires_at, attempts, max_attempts,
+    visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
+)
+VALUES (
+    $2, $3, $1, 0, 1, $4,
+    CASE
+        WHEN $5::bigint IS NOT NULL THEN {schema}.saturating_add({schema}.second_of($12), $5)
+        ELSE coalesce($6, {schema}.second_of($12))
+    END,
+    {schema}.saturating_add({schema}.second_of($12), $7),
+    0, $8, $9, $10, $11, {schema}.second_of($12)
+)
+RETURNING
+    id, pg_current_xact_id()::text::bigint AS xid,
+    CASE WHEN $13::text IS NOT NULL THEN pg_notify($13, '') END AS announced;
+
+-- name: insert_alike_jobs
+-- Add pending jobs that differ in their payloads only, in the order given; their ids, growing (Q12).
 WITH inserted AS (
     INSERT INTO {schema}.jobs (
-        queue, payload, state, place, priority, ready_at, expires_at, attempts, max_attempts,
+        queue, long_queue, payload, state, place, priority, ready_at, expires_at, attempts, max_attempts,
         visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
     )
     SELECT
-        new.queue, new.payload, 0, 1, new.priority,
+        $2, $3, new.payload, 0, 1, $4,
+        CASE
+            WHEN $5::bigint IS NOT NULL THEN {schema}.saturating_add({schema}.second_of($12), $5)
+            ELSE coalesce($6, {schema}.second_of($12))
+        END,
+        {schema}.saturating_add({schema}.second_of($12), $7),
+        0, $8, $9, $10, $11, {schema}.second_of($12)
+    FROM unnest($1::bytea[]) AS new(payload)
+    RETURNING id
+)
+SELECT
+    array_agg(id) AS ids, pg_current_xact_id()::text::bigint AS xid,
+    CASE WHEN $13::text IS NOT NULL THEN pg_notify($13, '') END AS announced
+FROM inserted;
+
+-- name: insert_jobs
+-- The same for jobs that differ in anything, of any queues.
+WITH inserted AS (
+    INSERT INTO {schema}.jobs (
+        queue, long_queue, payload, state, place, priority, ready_at, expires_at, attempts, max_attempts,
+        visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
+    )
+    SELECT
+        new.queue, new.long_queue, new.payload, 0, 1, new.priority,
         CASE
             WHEN new.delay IS NOT NULL THEN {schema}.saturating_add(now.second, new.delay)
             ELSE coalesce(new.run_at, now.second)
@@ -15,30 +57,18 @@ WITH inserted AS (
         0, new.max_attempts, new.visibility, new.backoff, new.retention, now.second
     FROM
         unnest(
-            $1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[],
-            $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[]
-        ) AS new(queue, payload, priority, delay, run_at, expires, max_attempts, visibility, backoff, retention),
-        (SELECT {schema}.second_of($11::bigint) AS second) AS now
+            $1::bytea[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[],
+            $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[]
+        ) AS new(
+            payload, queue, long_queue, priority, delay, run_at, expires, max_attempts, visibility, backoff, retention
+        ),
+        (SELECT {schema}.second_of($12::bigint) AS second) AS now
     RETURNING id
 )
-SELECT array_agg(id) AS ids, pg_current_xact_id()::text::bigint AS xid FROM inserted;
-
--- name: insert_job
--- Add one pending job: as insert_jobs, with less to plan and to send.
-INSERT INTO {schema}.jobs (
-    queue, payload, state, place, priority, ready_at, expires_at, attempts, max_attempts,
-    visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
-)
-VALUES (
-    $1, $2, 0, 1, $3,
-    CASE
-        WHEN $4::bigint IS NOT NULL THEN {schema}.saturating_add({schema}.second_of($11), $4)
-        ELSE coalesce($5, {schema}.second_of($11))
-    END,
-    {schema}.saturating_add({schema}.second_of($11), $6),
-    0, $7, $8, $9, $10, {schema}.second_of($11)
-)
-RETURNING id, pg_current_xact_id()::text::bigint AS xid;
+SELECT
+    array_agg(id) AS ids, pg_current_xact_id()::text::bigint AS xid,
+    CASE WHEN $13::text IS NOT NULL THEN pg_notify($13, '') END AS announced
+FROM inserted;
 
 -- name: claim_jobs
 -- Take jobs for a worker, in no order (Q3, Q4).
@@ -82,8 +112,8 @@ SELECT {schema}.cancel_job($1, $2);
 -- name: find_job
 -- A job, live or dead (Q8).
 SELECT
-    id, queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
-    backoff_base_s, dead_letter_retention_s, created_at, worker_id, claimed_at, claim_expires_at, last_error, died_at
+    id, coalesce(long_queue, queue), payload, state, priority, ready_at, expires_at, attempts, max_attempts,
+    visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at, worker_id, claimed_at, claim_expires_at, last_error, died_at
 FROM {schema}.find_job($1, $2);
 
 -- name: sweep_jobs

@@ -1,13 +1,14 @@
 -- name: put_schedule
 -- Register a schedule, or replace it; the same spec keeps its next fire (H1, H2).
 INSERT INTO {schema}.schedules AS kept (
-    name, spec, interval_s, queue, payload, priority, max_attempts, expires, next_fire
+    name, long_name, spec, interval_s, queue, long_queue, payload, priority, max_attempts, expires, next_fire
 )
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {schema}.saturating_add({schema}.second_of($9), $3))
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {schema}.saturating_add({schema}.second_of($11), $4))
 ON CONFLICT (name) DO UPDATE SET
     spec = excluded.spec,
     interval_s = excluded.interval_s,
     queue = excluded.queue,
+    long_queue = excluded.long_queue,
     payload = excluded.payload,
     priority = excluded.priority,
     max_attempts = excluded.max_attempts,

@@ -1,6 +1,8 @@
 -- name: append_events
--- Append events, in the order given; their offsets, growing, and the transaction (S1, S8).
-SELECT offsets AS ids, xid FROM {schema}.append_events($1, $2, $3, $4, $5);
+-- Append events, in the order given; their offsets, growing, and the transaction (S1, S8). Enlisted, it announces the
+-- stream's wake itself.
+SELECT offsets AS ids, xid, CASE WHEN $6::text IS NOT NULL THEN pg_notify($6, '') END AS announced
+FROM {schema}.append_events($1, $2, $3, $4, $5);
 
 -- name: read_events
 -- Committed events above an offset (S3).

@@ -20,17 +20,18 @@ BEGIN
     END IF;
     SELECT * INTO due FROM {schema}.schedules s
     WHERE s.next_fire <= at_second AND s.next_fire < 9223372036854775807
-    ORDER BY s.next_fire, s.name LIMIT 1
+    ORDER BY s.next_fire, coalesce(s.long_name, s.name) LIMIT 1
     FOR UPDATE;
     IF FOUND THEN
         elapsed := div(at_second::numeric - due.next_fire, due.interval_s) + 1;
         fired := least(elapsed, cap)::bigint;
         INSERT INTO {schema}.jobs (
-            queue, payload, state, place, priority, ready_at, expires_at, attempts, max_attempts,
+            queue, long_queue, payload, state, place, priority, ready_at, expires_at, attempts, max_attempts,
             visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
         )
         SELECT
-            due.queue, due.payload, 0, 1, due.priority, (due.next_fire + number::numeric * due.interval_s)::bigint,
+            due.queue, due.long_queue, due.payload, 0, 1, due.priority,
+            (due.next_fire + number::numeric * due.interval_s)::bigint,
             {schema}.saturating_add(at_second, due.expires), 0, coalesce(due.max_attempts, default_attempts),
             visibility, backoff, retention, at_second
         FROM generate_series(0, fired - 1) number;
@@ -40,6 +41,8 @@ BEGIN
     ELSE
         fired := 0;
     END IF;
-    RETURN QUERY SELECT true, due.name, due.queue, fired, (SELECT min(s.next_fire) FROM {schema}.schedules s);
+    RETURN QUERY SELECT
+        true, coalesce(due.long_name, due.name), coalesce(due.long_queue, due.queue), fired,
+        (SELECT min(s.next_fire) FROM {schema}.schedules s);
 END
 $$;
