@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import anyio
-from alkstore_contract_suite.mutation import mutant
+from alkstore_contract_suite.mutation import mutant, rewrite
 from alkstore_core import scheduler as core
 from alkstore_core import timing
 from alkstore_core.engine import Firing
@@ -743,3 +743,8 @@ def pauses_without_looking_at_the_token(patch):
             await anyio.sleep(3)
 
     patch.setattr(core._Runner, "_pause", pause)
+
+
+@mutant(kills=["scheduler/registering_again_after_a_clock_set_back"])
+def keeps_a_next_fire_of_another_time(patch):
+    rewrite(patch, SchedulerSession, "put_schedule", "min(known.next_fire, anchor)", "known.next_fire")

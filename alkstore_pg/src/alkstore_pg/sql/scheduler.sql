@@ -1,5 +1,5 @@
 -- name: put_schedule
--- Register a schedule, or replace it; the same spec keeps its next fire (H1, H2).
+-- Register a schedule, or replace it; the same spec keeps its next fire, unless the clock was set back (H1, H2, H5).
 INSERT INTO {schema}.schedules AS kept (
     name, long_name, spec, interval_s, queue, long_queue, payload, priority, max_attempts, expires, next_fire
 )
@@ -14,7 +14,7 @@ ON CONFLICT (name) DO UPDATE SET
     max_attempts = excluded.max_attempts,
     expires = excluded.expires,
     next_fire = CASE WHEN kept.spec = excluded.spec THEN least(kept.next_fire, excluded.next_fire)
-        ELSE excluded.next_fire END; -- sooner only where the clock was set back (H5)
+        ELSE excluded.next_fire END;
 
 -- name: delete_schedule
 -- Drop a schedule; its name, if there was one.
