@@ -1,0 +1,277 @@
+"""The page: everything on it comes from one run's results, by ``python -m benchmarks report``."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.catalogue import ALKSTORE, ASYNC_PEERS, FAMILIES, ROWS, SUBJECTS, Family, Target
+from benchmarks.figures import (
+    Spread,
+    best_peer,
+    growth_factor,
+    growth_kind,
+    measured_rows,
+    operation_plot,
+    ratio,
+    rounds,
+    standing,
+    verdict,
+)
+from benchmarks.outcome import Results
+
+_TITLES: dict[Family, str] = {"sqlite": "SQLite", "postgres": "Postgres", "mem": "Memory"}
+_UNITS = {
+    "rate": "/s",
+    "offered": "/s offered",
+    "p50_ms": " ms",
+    "p99_ms": " ms",
+    "cpu_percent": " % of a core",
+    "rss_mb": " MB",
+}
+_SHORT = {"p50_ms": "p50", "p99_ms": "p99", "offered": "offered", "cpu_percent": "CPU", "rss_mb": "memory", "rate": ""}
+_WHY = {
+    "publish until all have it": "each subscriber reads the event for itself, so all together take as many reads",
+    "publish": "with live subscribers in the same process, their reads compete with the next publish",
+    "sweep, nothing to do": "the memory engine looks at every row of the queue; the others ask an index",
+    "size of the table": "it holds the rows",
+    "size after churn": "see the text above",
+    "dead tuples": "until autovacuum runs, each finished job leaves two",
+    "drain by so many workers": "more workers share each commit",
+}
+"""Why an operation's cost may grow, where it does."""
+
+_HEAD = """\
+# Performance
+
+<!-- Generated from one run's results by `python -m benchmarks report`: do not edit. -->
+
+alkstore beside the floor of each database (the bare driver doing the same durable work) and beside what users would
+pick instead. Every number on this page is from one run on one machine: it says how things compare, not what yours will
+do. [How it is measured, and how to run it again](../benchmarks/README.md).
+
+"""
+_GROWTH = """\
+## Growth
+
+One call's median as the table fills, with all else equal: jobs that are live, delayed or dead, queues, workers,
+subscribers. Flat is less than twofold from the fewest to the most, logarithmic at most once more for each tenfold.
+
+"""
+
+
+_LAYERS = """\
+## Where the time goes
+
+Microseconds of one call by one caller, with nothing else going on. The facade is core's checks and encoding; the engine
+is what it does outside its database, on SQLite the hop to the writer thread and back; the rest is the database's own. A
+transaction is shown by its steps. `nox -s profile` measures it on your machine.
+
+"""
+
+
+def page(results: Results) -> str:
+    """The page, from what the results hold."""
+    parts = [_HEAD, _about(results)]
+    for family in FAMILIES:
+        parts.append(f"## {_TITLES[family]}\n\n")
+        if family != "mem":
+            parts += [_summary(results, family), f"\n![Rates on {_TITLES[family]}](performance/rates-{family}.svg)\n\n"]
+        parts += [_all(results, family), "\n"]
+    if results.growth:
+        parts += [_GROWTH, _growth(results), "\n"]
+    if results.layers:
+        parts += [_LAYERS, layers_table(results), "\n"]
+    parts += ["## How each was set up\n\n", _settings(results), "\n## Not measured\n\n", _missing(results)]
+    return "".join(parts)
+
+
+def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |\n" for line in lines)
+
+
+def number(value: float) -> str:
+    """A figure with three significant digits or so."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def shown(spread: Spread | None, figure: str) -> str:
+    """A median with its unit, and the least and the greatest."""
+    if spread is None:
+        return ""
+    between = f"{number(spread.least)}–{number(spread.greatest)}"  # noqa: RUF001 - an en dash is what ranges have
+    return f"{_SHORT[figure]} {number(spread.median)}{_UNITS[figure]} ({between})".strip()
+
+
+def _about(results: Results) -> str:
+    about, scale = results.about, results.about.get("scale", {})
+    server = about.get("postgres", {})
+    counted = max((record.round for record in results.records), default=0) + 1
+    return (
+        f"- {about.get('day')}: {about.get('machine')}, Python {about.get('python')}, SQLite {about.get('sqlite')}, "
+        f"Postgres {server.get('server_version')} over its Unix socket.\n"
+        "- Durable alike: SQLite in WAL mode with synchronous=FULL; Postgres with "
+        + ", ".join(f"{name} {value}" for name, value in server.items() if name != "server_version")
+        + ". Whoever offers less is marked with an asterisk and counts for no comparison.\n"
+        f"- {counted} rounds, all subjects in turns within each, every measurement in a process of its own on empty "
+        "storage after a checkpoint. Shown are medians, with the least and the greatest. Ratios are taken round by "
+        "round.\n"
+        f"- A rate is taken over {scale.get('seconds')} s, a latency over up to {scale.get('samples')} messages.\n\n"
+    )
+
+
+def _times(spread: Spread | None) -> str:
+    return "" if spread is None else f"{spread.median:.2f}"
+
+
+def _summary(results: Results, family: Family) -> str:
+    rows = []
+    mine = ALKSTORE[family]
+    for workload in measured_rows(results, family):
+        row = ROWS[workload]
+        figure, floor = row.figures[0], row.floors.get(family, "")
+        peer = best_peer(results, workload, family, figure)
+        versus = ratio(results, workload, mine, peer, figure) if peer else None
+        note = (
+            ""
+            if peer is None or peer in ASYNC_PEERS or not workload.endswith("-1")
+            else ", which blocks its caller's loop"
+        )
+        targets = [target for target in row.targets if target.family == family]
+        rows.append(
+            [
+                row.title,
+                "; ".join(
+                    shown(spread, name)
+                    for name in row.figures
+                    if (spread := Spread.of(rounds(results, workload, mine, name)))
+                ),
+                _times(ratio(results, workload, mine, floor, figure)) if floor else "",
+                f"{_times(versus)} of {peer}{note}: {standing(versus.median, figure)}" if versus else "",
+                "; ".join(_aim(target) for target in targets),
+                "; ".join(_became(results, workload, target) for target in targets),
+            ]
+        )
+    return table(["workload", "alkstore", "of the floor", "of the best peer", "target", "became"], rows)
+
+
+def _aim(target: Target) -> str:
+    bound = "≥" if target.figure == "rate" else "≤"
+    what = f"{_SHORT[target.figure]} {bound} {target.limit:,g}".strip()
+    return f"{what} of {target.of}" if target.of else f"{what}{_UNITS[target.figure]}"
+
+
+def _became(results: Results, workload: str, target: Target) -> str:
+    became = verdict(results, workload, target)
+    if became is None:
+        return "not measured"
+    return f"{'met' if became.met else '**not met**'}: {number(became.value)}"
+
+
+def _all(results: Results, family: Family) -> str:
+    rows = []
+    for workload in measured_rows(results, family):
+        row = ROWS[workload]
+        for name, entry in SUBJECTS.items():
+            if entry.family != family:
+                continue
+            spreads = [(figure, Spread.of(rounds(results, workload, name, figure))) for figure in row.figures]
+            if not any(spread for _, spread in spreads):
+                continue
+            floor = row.floors.get(family, "")
+            rows.append(
+                [
+                    row.title,
+                    f"**{name}**" if entry.role == "alkstore" else name + ("" if entry.durable else " *"),
+                    "; ".join(shown(spread, figure) for figure, spread in spreads if spread),
+                    _times(ratio(results, workload, name, floor, row.figures[0])) if floor and name != floor else "",
+                ]
+            )
+    titles = {"mem": ["workload", "who", "median (least–greatest)"]}  # noqa: RUF001 - likewise
+    heading = titles.get(family, ["workload", "who", "median (least–greatest)", "of the floor"])  # noqa: RUF001
+    return table(heading, [cells[: len(heading)] for cells in rows])
+
+
+def _growth(results: Results) -> str:
+    lines: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
+    units: dict[str, str] = {}
+    for point in results.growth:
+        unit = next(key for key in ("ms", "rate", "mb", "rows") if key in point)
+        units[point["operation"]] = unit
+        lines[point["operation"], point["axis"], point["engine"]].append((point["at"], point[unit]))
+    rows = []
+    for (operation, axis, engine), points in lines.items():
+        kind = growth_kind(points)
+        ordered = sorted(points)
+        suffix = {"ms": " ms", "rate": "/s", "mb": " MB", "rows": ""}[units[operation]]
+        rows.append(
+            [
+                operation,
+                axis,
+                engine,
+                f"{ordered[0][0]:,} to {ordered[-1][0]:,}",
+                f"{number(ordered[0][1])} to {number(ordered[-1][1])}{suffix}",
+                kind
+                if kind == "flat"
+                else f"{kind}, {growth_factor(ordered):.1f} times"
+                + (f": {_WHY[operation]}" if kind == "grows" and operation in _WHY else ""),
+            ]
+        )
+    plots = "".join(f"![{name}](performance/{operation_plot(name)})\n" for name in units)
+    return table(["operation", "axis", "engine", "how many", "from, to", "growth"], rows) + "\n" + plots
+
+
+def layers_table(results: Results) -> str:
+    """Each operation with its layers, in microseconds."""
+    lines: dict[tuple[str, str], list[tuple[str, float]]] = defaultdict(list)
+    for layer in results.layers:
+        lines[layer["operation"], layer["engine"]].append((layer["layer"], layer["us"]))
+    rows = [
+        [operation, engine, number(sum(us for _, us in found)), "; ".join(f"{name} {number(us)}" for name, us in found)]
+        for (operation, engine), found in sorted(lines.items())
+    ]
+    return table(["operation", "engine", "whole", "of which"], rows)
+
+
+def _settings(results: Results) -> str:
+    versions: dict[str, Any] = results.about.get("versions", {})
+    rows = []
+    for name in SUBJECTS:
+        found = {r.outcome.settings for r in results.records if r.subject == name and r.outcome.settings}
+        if found:
+            rows.append([name, str(versions.get(name, "")), "; ".join(sorted(found))])
+    return table(["who", "version", "settings"], rows)
+
+
+def _missing(results: Results) -> str:
+    rows = [[name, "all of it", reason] for name, reason in results.about.get("missing", {}).items()]
+    rows += [[name, title, reason] for name, title, reason in _gaps(results)]
+    return table(["who", "what", "why"], rows)
+
+
+def _gaps(results: Results) -> Iterator[tuple[str, str, str]]:
+    """Who failed at what, and who offers what not: once each."""
+    gone = results.about.get("missing", {})
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for record in results.records:
+        outcome = record.outcome
+        if record.subject in gone or outcome.figures:
+            continue
+        why = f"not offered: {outcome.not_offered}" if outcome.not_offered else f"failed: {outcome.failure}"
+        if ROWS[record.workload].title not in reasons[record.subject, why]:
+            reasons[record.subject, why].append(ROWS[record.workload].title)
+    for (subject, why), titles in reasons.items():
+        yield subject, "; ".join(titles), why
+
+
+def write(results: Results, docs: Path) -> None:
+    """Write the page and its plots into the folder `docs`."""
+    from benchmarks.plots import draw  # only here is matplotlib needed
+
+    docs.mkdir(parents=True, exist_ok=True)
+    (docs / "performance.md").write_text(page(results), "utf-8")
+    draw(results, docs / "performance")
