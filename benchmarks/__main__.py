@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
+from benchmarks import scale
 from benchmarks.bounds import checks, committed
 from benchmarks.catalogue import ALKSTORE, FAMILIES, ROWS, SUBJECTS, Family
 from benchmarks.databases import served
@@ -92,8 +93,10 @@ def _line(results: Results, workload: str, family: Family) -> list[str]:
 @click.option("--results", type=click.Path(path_type=Path), default=_RESULTS / "full.jsonl", show_default=True)
 @click.option("--docs", type=click.Path(path_type=Path), default=ROOT / "docs", show_default=True)
 def report(results: Path, docs: Path) -> None:
-    """Write docs/performance.md and its plots from a full run's figures."""
-    write(Results.read(results), docs)
+    """Write docs/performance.md and its plots, and the tables of docs/scale.md, from a full run's figures."""
+    kept = Results.read(results)
+    write(kept, docs)
+    scale.write(kept, docs)
 
 
 @main.command()

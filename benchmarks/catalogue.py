@@ -140,12 +140,13 @@ ROWS: dict[str, Row] = {
         _WAKING,
         _LATENCY,
         targets=(*_both("p50_ms", 1, 2), *_both("p99_ms", 5, 6)),
+        quick=False,
     ),
     "latency-idle-processes": Row(
         "enqueue to idle handler, two processes", _WAKING, _LATENCY, targets=_both("p50_ms", 2, 2)
     ),
     "latency-half-load": Row(
-        "enqueue to handler at half load, one process", _WAKING, (*_LATENCY, "offered"), quick=False
+        "enqueue to handler at half load, one process", _WAKING, (*_LATENCY, "offered"), quick=False, peers=False
     ),
     "latency-half-load-processes": Row(
         "enqueue to handler at half load, two processes", _WAKING, (*_LATENCY, "offered"), quick=False
@@ -156,10 +157,10 @@ ROWS: dict[str, Row] = {
     "subscriber": Row("publish to live subscriber, one process", _WAKING, _LATENCY, quick=False),
     "subscriber-processes": Row("publish to live subscriber, two processes", _WAKING, _LATENCY),
     "notify": Row("notify to listener, one process", _BARE, _LATENCY, quick=False),
-    "notify-processes": Row("notify to listener, two processes", _BARE, _LATENCY),
-    "lock": Row("lock and release", _BARE),
+    "notify-processes": Row("notify to listener, two processes", _BARE, _LATENCY, quick=False),
+    "lock": Row("lock and release", _BARE, quick=False),
     "idle-1": Row("idle with 1 listener", {}, ("cpu_percent", "rss_mb"), quick=False),
-    "idle-100": Row("idle with 100 listeners", {}, ("cpu_percent", "rss_mb")),
+    "idle-100": Row("idle with 100 listeners", {}, ("cpu_percent", "rss_mb"), quick=False),
 }
 """By name of the workload, in the order of the tables."""
 

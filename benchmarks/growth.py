@@ -221,7 +221,7 @@ async def churn(subject: Alkstore, axis: str, most: int, say: Say) -> None:
     """What the files hold after so many jobs came and went, 1,000 at a time; nothing is waiting at the end."""
     del axis
     done, queue = 0, subject.queue
-    for target in (size for size in (10_000, 50_000, 100_000, 200_000) if size <= most):
+    for target in (size for size in (10_000, 25_000, 50_000, 100_000) if size <= most):
         while done < target:
             await queue.enqueue_many([payload(7)] * 1000)
             while handles := await queue.claim_batch("worker", 200):

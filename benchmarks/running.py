@@ -23,7 +23,7 @@ from benchmarks.workload import Scale
 
 ROOT = Path(__file__).parents[1]
 QUICK = Scale(seconds=0.4, jobs=8_000, samples=40, repeats=3)
-FULL = Scale(seconds=1.2, jobs=40_000, samples=100, repeats=3)
+FULL = Scale(seconds=0.8, jobs=40_000, samples=60, repeats=3)
 ROUNDS = 3
 _HANGING_S = 120
 _GROWING_S = 900
