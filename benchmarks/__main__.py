@@ -8,7 +8,7 @@ import click
 from rich.table import Table
 
 from benchmarks import scale
-from benchmarks.bounds import checks, committed
+from benchmarks.bounds import COMMITTED, checks, committed
 from benchmarks.catalogue import ALKSTORE, FAMILIES, ROWS, SUBJECTS, Family
 from benchmarks.databases import served
 from benchmarks.figures import Spread, best_peer, measured_rows, ratio, rounds, standing
@@ -35,9 +35,10 @@ def main() -> None:
 @click.argument("names", nargs=-1)
 @click.option("--full", is_flag=True, help="Everything, as the page shows it; a run that was interrupted goes on.")
 @click.option("--fresh", is_flag=True, help="Forget what an earlier full run measured.")
+@click.option("--most", type=int, default=10_000_000, help="How many rows growth goes up to at most.")
 @click.option("--results", type=click.Path(path_type=Path), help="Where the figures are kept.")
 @click.option("--environments", type=click.Path(path_type=Path), default=ROOT / ".nox" / "peers", show_default=True)
-def run(names: tuple[str, ...], full: bool, fresh: bool, results: Path | None, environments: Path) -> None:
+def run(names: tuple[str, ...], full: bool, fresh: bool, most: int, results: Path | None, environments: Path) -> None:
     """Measure the workloads and the axes of growth (growth-live, ...) that have one of NAMES in their name, or all."""
     path = results or _RESULTS / ("full.jsonl" if full else "quick.jsonl")
     if fresh or not full:
@@ -53,7 +54,7 @@ def run(names: tuple[str, ...], full: bool, fresh: bool, results: Path | None, e
         runner = Runner(databases, kept, FULL if full else QUICK, environments)
         await runner.prepare(list(SUBJECTS) if workloads else [])
         await runner.run(workloads, SUBJECTS)
-        await runner.grow(axes, _MOST[full])
+        await runner.grow(axes, {engine: min(most, rows) for engine, rows in _MOST[full].items()})
         await runner.look_inside(list(ALKSTORE.values()) if inside else [])
 
     with served() as databases:
@@ -115,10 +116,12 @@ def profile(names: tuple[str, ...]) -> None:
 
 
 @main.command()
-def check() -> None:
+@click.option("--bounds", "path", type=click.Path(path_type=Path), default=COMMITTED, show_default=True)
+@click.option("--results", type=click.Path(path_type=Path), default=_RESULTS / "check.jsonl", show_default=True)
+def check(path: Path, results: Path) -> None:
     """Measure alkstore and its floors, and fail where a ratio is out of the committed bounds."""
-    bounds = committed()
-    kept = Results(_RESULTS / "check.jsonl")
+    bounds = committed(path)
+    kept = Results(results)
     kept.path.unlink(missing_ok=True)
     subjects = {name for bound in bounds for name in (ALKSTORE[bound.family], bound.floor)}
 

@@ -18,9 +18,10 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.catalogue import SUBJECTS
+from benchmarks.latency import Scale
 from benchmarks.outcome import Outcome, said
 from benchmarks.subject import NotOfferedError, Place, Subject
-from benchmarks.workload import ACROSS, WORKLOADS, Scale
+from benchmarks.workload import ACROSS, WORKLOADS
 
 
 def subject_at(name: str, place: Place) -> Subject:

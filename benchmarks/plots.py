@@ -52,6 +52,8 @@ def draw(results: Results, folder: Path) -> None:
 def _rates(results: Results, family: Family, path: Path) -> None:
     shown = [name for name in measured_rows(results, family) if ROWS[name].figures[0] == "rate"]
     members = [name for name, entry in SUBJECTS.items() if entry.family == family]
+    if not shown:
+        return
     figure, panels = plt.subplots(len(shown), 1, figsize=(7, 1.35 * len(shown)), squeeze=False)
     for panel, workload in zip(panels[:, 0], shown, strict=True):
         found = {name: Spread.of(rounds(results, workload, name, "rate")) for name in members}

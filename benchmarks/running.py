@@ -17,13 +17,13 @@ from rich.console import Console
 from benchmarks.catalogue import ALKSTORE, SUBJECTS, subjects_of
 from benchmarks.databases import Databases
 from benchmarks.environments import NotInstalledError, python_of, versions_of
+from benchmarks.latency import Scale
 from benchmarks.outcome import Outcome, Record, Results, said
 from benchmarks.subject import Place
-from benchmarks.workload import Scale
 
 ROOT = Path(__file__).parents[1]
 QUICK = Scale(seconds=0.4, jobs=8_000, samples=40, repeats=3)
-FULL = Scale(seconds=0.8, jobs=40_000, samples=60, repeats=3)
+FULL = Scale(seconds=0.8, jobs=40_000, samples=100, repeats=3)
 ROUNDS = 3
 _HANGING_S = 120
 _GROWING_S = 900
@@ -59,7 +59,7 @@ class Runner:
         known = self._results.about.get("versions", {})
         self._results.tell(
             {
-                "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
+                "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
                 "python": platform.python_version(),
                 "sqlite": sqlite3.sqlite_version,
                 "postgres": await self._databases.settings(),

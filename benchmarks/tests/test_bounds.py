@@ -1,9 +1,13 @@
 """The regression guard lets through what is near its floor, and nothing else."""
 
+import json
+
 import pytest
+from benchmarks.__main__ import main
 from benchmarks.bounds import Bound, Check, checks, committed
 from benchmarks.catalogue import ALKSTORE, ROWS
 from benchmarks.outcome import Outcome, Record, Results
+from click.testing import CliRunner
 
 
 def results_of(path, bound, *, alkstore, floor):
@@ -44,3 +48,12 @@ def test_the_bounds_are_of_workloads_with_a_floor():
     bounds = committed()
     assert len({(bound.workload, bound.family) for bound in bounds}) == len(bounds) > 10
     assert [bound for bound in bounds if bound.family not in ROWS[bound.workload].floors] == []
+
+
+@pytest.mark.parametrize(("limit", "code"), [(1e-6, 0), (1e6, 1)])
+def test_the_command_measures_and_fails_where_it_is_too_slow(tmp_path, limit, code):
+    """Really measured: a bound that everybody meets lets it pass, one that nobody can meet fails it."""
+    bounds = tmp_path / "bounds.json"
+    bounds.write_text(json.dumps({"lock": {"sqlite": limit}}))
+    command = ["check", "--bounds", str(bounds), "--results", str(tmp_path / "check.jsonl")]
+    assert CliRunner().invoke(main, command).exit_code == code

@@ -13,8 +13,9 @@ from benchmarks.figures import (
     standing,
     verdict,
 )
+from benchmarks.latency import latencies
 from benchmarks.outcome import Outcome, Record, Results, said
-from benchmarks.workload import ACROSS, WORKLOADS, latencies
+from benchmarks.workload import ACROSS, WORKLOADS
 
 
 def results_of(path, workload="enqueue-1", figure="rate", **subjects):

@@ -6,24 +6,27 @@ from pathlib import Path
 import pytest
 from benchmarks import subjects
 from benchmarks.catalogue import SUBJECTS
+from benchmarks.latency import Scale
 from benchmarks.outcome import Outcome
 from benchmarks.running import measure
 from benchmarks.subject import Place
-from benchmarks.workload import ACROSS, WORKLOADS, Scale
+from benchmarks.workload import WORKLOADS
 
 TINY = Scale(seconds=0.1, jobs=64, samples=2, repeats=1)
 
 
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("name", ["alkstore-mem", "alkstore-sqlite"])
-async def test_alkstore_does_every_workload(name, workload, tmp_path):
-    """On each engine that needs no server; but for another process where the data is in one."""
-    outcome = await measure(sys.executable, name, workload, Place(tmp_path, ""), TINY)
-    if name == "alkstore-mem" and workload in ACROSS:
-        assert outcome == Outcome(not_offered="its data is in one process")
-    else:
-        assert outcome.failure == ""
-        assert all(value > 0 for key, value in outcome.figures[0].items() if key != "cpu_percent")
+async def test_alkstore_does_every_workload(workload, tmp_path):
+    """And each gives figures."""
+    outcome = await measure(sys.executable, "alkstore-sqlite", workload, Place(tmp_path, ""), TINY)
+    assert outcome.failure == ""
+    assert all(value > 0 for key, value in outcome.figures[0].items() if key != "cpu_percent")
+
+
+async def test_who_has_its_data_in_one_process_is_not_asked_for_two(tmp_path):
+    """It says why, and nothing is measured."""
+    outcome = await measure(sys.executable, "alkstore-mem", "latency-idle-processes", Place(tmp_path, ""), TINY)
+    assert outcome == Outcome(not_offered="its data is in one process")
 
 
 async def test_what_a_subject_does_not_offer_is_said(tmp_path):

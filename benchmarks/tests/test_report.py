@@ -1,10 +1,16 @@
 """The page says what the results hold, and nothing else."""
 
+import re
+from pathlib import Path
+
 from benchmarks.outcome import Outcome, Record, Results
 from benchmarks.report import number, page, table
+from benchmarks.scale import filled
+
+ROOT = Path(__file__).parents[2]
 
 
-def filled(path):
+def small_run(path):
     """Results of a small run: a peer that cannot be installed, one that fails, one that does not offer it."""
     results = Results(path / "full.jsonl")
     results.tell(
@@ -37,7 +43,9 @@ def filled(path):
 
 def test_a_workload_is_shown_with_its_ratios_target_and_verdict(tmp_path):
     """Median and spread, the ratio to the floor and to the best peer, and what became of the target."""
-    (line,) = [line for line in page(filled(tmp_path)).splitlines() if line.startswith("| enqueue, 1 caller | 1,000/s")]
+    (line,) = [
+        line for line in page(small_run(tmp_path)).splitlines() if line.startswith("| enqueue, 1 caller | 1,000/s")
+    ]
     assert line == (
         "| enqueue, 1 caller | 1,000/s (900\N{EN DASH}1,100) | 0.50 "
         "| 2.00 of huey, which blocks its caller's loop: ahead | ≥ 0.45 of sqlite3 | met: 0.50 |"
@@ -46,7 +54,7 @@ def test_a_workload_is_shown_with_its_ratios_target_and_verdict(tmp_path):
 
 def test_nobody_is_silently_absent(tmp_path):
     """Who could not be installed, who failed and who does not offer something is said, with the reason."""
-    text = page(filled(tmp_path)).partition("## Not measured")[2]
+    text = page(small_run(tmp_path)).partition("## Not measured")[2]
     assert text.strip().splitlines()[2:] == [
         "| honker | all of it | no wheel for this platform |",
         "| litequeue | enqueue, 1 caller | failed: it broke |",
@@ -56,14 +64,14 @@ def test_nobody_is_silently_absent(tmp_path):
 
 def test_growth_is_shown_with_its_kind(tmp_path):
     """From the fewest to the most, and how it grew."""
-    text = page(filled(tmp_path))
+    text = page(small_run(tmp_path))
     assert "| enqueue | live | alkstore-mem | 1,000 to 1,000,000 | 0.50 to 5.00 ms | grows, 10.0 times |" in text
     assert "(performance/growth-enqueue.svg)" in text
 
 
 def test_settings_and_versions_are_shown(tmp_path):
     """How each was set up, as it said itself."""
-    assert "| huey | 3.5 on Python 3.11 | settings of huey |" in page(filled(tmp_path))
+    assert "| huey | 3.5 on Python 3.11 | settings of huey |" in page(small_run(tmp_path))
 
 
 def test_the_page_of_no_results_has_no_numbers(tmp_path):
@@ -79,3 +87,18 @@ def test_cells_do_not_break_their_table():
 def test_numbers_have_about_three_digits():
     """No false precision."""
     assert [number(value) for value in (12345.6, 99.94, 1.234)] == ["12,346", "99.9", "1.23"]
+
+
+def test_the_pages_are_made_from_the_committed_figures():
+    """docs/performance.md and the tables of docs/scale.md are what the last full run gives, and nobody edits them."""
+    results = Results.read(ROOT / "benchmarks" / "results" / "full.jsonl")
+    assert (ROOT / "docs" / "performance.md").read_text("utf-8") == page(results)
+    scale = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    assert scale == filled(scale, results)
+
+
+def test_every_plot_on_the_page_is_there():
+    """And no other."""
+    text = (ROOT / "docs" / "performance.md").read_text("utf-8")
+    shown = set(re.findall(r"\(performance/([^)]+)\)", text))
+    assert shown == {plot.name for plot in (ROOT / "docs" / "performance").glob("*.svg")}
