@@ -9,6 +9,7 @@ import hashlib
 import statistics
 import sys
 from collections.abc import Sequence
+from functools import cache
 
 from benchmarks.report import table
 
@@ -16,9 +17,14 @@ _NAMINGS = 200
 """How many sets of names are tried: which queues meet in one database is a matter of their names."""
 
 
+@cache
+def _hashed(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
 def place_of(name: str, databases: int) -> int:
     """Which of so many databases a name belongs to: always the same, in every process."""
-    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big") % databases
+    return _hashed(name) % databases
 
 
 def loads(queues: int, skew: float) -> list[float]:
@@ -41,6 +47,7 @@ def simulated(queues: int, skew: float, databases: int, namings: int = _NAMINGS)
     return statistics.median(found), found[len(found) // 10]
 
 
+@cache
 def simulation() -> str:
     """The table that docs/scale.md has."""
     rows = []
