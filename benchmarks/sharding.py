@@ -30,7 +30,8 @@ def place_of(name: str, databases: int) -> int:
 def loads(queues: int, skew: float) -> list[float]:
     """The share of each queue in the whole load: by Zipf's law, where the n-th is n ** skew times below the first."""
     weights = [(rank + 1) ** -skew for rank in range(queues)]
-    return [weight / sum(weights) for weight in weights]
+    whole = sum(weights)
+    return [weight / whole for weight in weights]
 
 
 def carried(shares: Sequence[float], databases: int, naming: int) -> float:
@@ -43,7 +44,8 @@ def carried(shares: Sequence[float], databases: int, naming: int) -> float:
 
 def simulated(queues: int, skew: float, databases: int, namings: int = _NAMINGS) -> tuple[float, float]:
     """The median of `carried` over sets of names, and what nine in ten of them reach."""
-    found = sorted(carried(loads(queues, skew), databases, naming) for naming in range(namings))
+    shares = loads(queues, skew)
+    found = sorted(carried(shares, databases, naming) for naming in range(namings))
     return statistics.median(found), found[len(found) // 10]
 
 
