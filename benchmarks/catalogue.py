@@ -55,6 +55,10 @@ ASYNC_PEERS: frozenset[str] = frozenset({"aiosqlite", "procrastinate", "pgqueuer
 """Peers whose calls leave the event loop free; a caller of the others is held up, which pays in one-caller rates."""
 
 
+ONE_CALLER: frozenset[str] = frozenset({"enqueue-1", "enqueue-tx", "publish-1", "lock"})
+"""Workloads in which one caller waits for one call at a time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """What is aimed at, for one family.

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from benchmarks.catalogue import ALKSTORE, ROWS, SUBJECTS, Family, Target
@@ -44,12 +44,14 @@ def ratio(results: Results, workload: str, subject: str, other: str, figure: str
     return Spread.of([mine / theirs for mine, theirs in pairs if theirs])
 
 
-def best_peer(results: Results, workload: str, family: Family, figure: str) -> str | None:
+def best_peer(
+    results: Results, workload: str, family: Family, figure: str, among: Collection[str] = SUBJECTS
+) -> str | None:
     """The peer of that family with the best median, among those whose writes are as durable."""
     medians = {
         name: statistics.median(found)
         for name, entry in SUBJECTS.items()
-        if entry.family == family and entry.role == "peer" and entry.durable
+        if name in among and entry.family == family and entry.role == "peer" and entry.durable
         if (found := rounds(results, workload, name, figure))
     }
     choose = max if more_is_better(figure) else min

@@ -45,14 +45,24 @@ class PostgresPeer(Subject):
             await connection.execute("CHECKPOINT")
 
     async def drain(self, count: int, seconds: float) -> int:
-        self._working = asyncio.ensure_future(self.worker())
+        handled, finished = 0, asyncio.Event()
+
+        def seen(_: int) -> None:
+            nonlocal handled
+            handled += 1
+            if handled >= count:
+                finished.set()
+
+        self.seen = seen
         end = time.perf_counter() + seconds
-        left = count
-        while left and time.perf_counter() < end:
+        self._working = asyncio.ensure_future(self.worker())
+        waiting = asyncio.ensure_future(finished.wait())
+        await asyncio.wait({waiting, self._working}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if self._working.done():
+            self._working.result()
+        # Only now is the table looked at, so that the looking costs the worker nothing while it works.
+        while (left := await self.ask(self.left_sql)) and time.perf_counter() < end:
             await asyncio.sleep(_LOOK_S)
-            left = await self.ask(self.left_sql)
-            if self._working.done():
-                self._working.result()
         return count - left
 
     async def work(self, seen: Callable[[int], object], ready: Callable[[], object]) -> None:

@@ -25,6 +25,7 @@ def small_run(path):
         "alkstore-sqlite": (900.0, 1000.0, 1100.0),
         "sqlite3": (1800.0, 2000.0, 2200.0),
         "huey": (500.0, 250.0, 550.0),
+        "aiosqlite": (225.0, 250.0, 275.0),
     }
     for name, values in rates.items():
         results.add(
@@ -48,7 +49,8 @@ def test_a_workload_is_shown_with_its_ratios_target_and_verdict(tmp_path):
     ]
     assert line == (
         "| enqueue, 1 caller | 1,000/s (900\N{EN DASH}1,100) | 0.50 "
-        "| 2.00 of huey, which blocks its caller's loop: ahead | ≥ 0.45 of sqlite3 | met: 0.50 |"
+        "| 2.00 of huey: ahead, but it blocks its caller's event loop; 4.00 of aiosqlite: ahead "
+        "| ≥ 0.45 of sqlite3 | met: 0.50 |"
     )
 
 
