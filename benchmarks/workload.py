@@ -16,6 +16,8 @@ from benchmarks.latency import Figures, Scale, awaited, half_load, ping
 from benchmarks.subject import Subject
 
 _WARM = 20
+_DRAINING_S = 5.0
+"""How long a drain may take, so that the start of a worker weighs little."""
 
 
 async def rate(
@@ -120,9 +122,9 @@ async def drain(subject: Subject, scale: Scale) -> Figures:
     await fill(subject, jobs)
     await subject.settle()
     begun = time.perf_counter()
-    done = await subject.drain(jobs, scale.seconds * 3)
+    done = await subject.drain(jobs, _DRAINING_S)
     if not done:
-        raise RuntimeError(f"no job was done within {scale.seconds * 3} s")
+        raise RuntimeError(f"no job was done within {_DRAINING_S} s")
     return {"rate": done / (time.perf_counter() - begun)}
 
 

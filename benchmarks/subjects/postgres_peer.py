@@ -61,9 +61,11 @@ class PostgresPeer(Subject):
         if self._working.done():
             self._working.result()
         # Only now is the table looked at, so that the looking costs the worker nothing while it works.
-        while (left := await self.ask(self.left_sql)) and time.perf_counter() < end:
+        while True:
+            left = await self.ask(self.left_sql)
+            if not left or time.perf_counter() >= end:
+                return count - left
             await asyncio.sleep(_LOOK_S)
-        return count - left
 
     async def work(self, seen: Callable[[int], object], ready: Callable[[], object]) -> None:
         self.seen = seen
