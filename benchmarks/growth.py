@@ -226,7 +226,8 @@ async def churn(subject: Alkstore, axis: str, most: int, say: Say) -> None:
             await queue.enqueue_many([payload(7)] * 1000)
             while handles := await queue.claim_batch("worker", 200):
                 done += await queue.ack_batch("worker", [handle.job.id for handle in handles])
-        say(at=target, operation="size after churn", mb=await _megabytes(subject))
+        if subject.durable:
+            say(at=target, operation="size after churn", mb=await _megabytes(subject))
         if subject.place.dsn:
             say(at=target, operation="dead tuples", rows=await _dead_tuples(subject.place.dsn))
 

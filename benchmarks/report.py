@@ -30,6 +30,7 @@ _UNITS = {
     "rss_mb": " MB",
 }
 _SHORT = {"p50_ms": "p50", "p99_ms": "p99", "offered": "offered", "cpu_percent": "CPU", "rss_mb": "memory", "rate": ""}
+_GROWTH_UNITS = {"ms": " ms", "rate": "/s", "mb": " MB", "rows": ""}
 _WHY = {
     "publish until all have it": "each subscriber reads the event for itself, so all together take as many reads",
     "publish": "with live subscribers in the same process, their reads compete with the next publish",
@@ -98,7 +99,9 @@ def number(value: float) -> str:
     """A figure with three significant digits or so."""
     if value >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def shown(spread: Spread | None, figure: str) -> str:
@@ -218,32 +221,30 @@ def _all(results: Results, family: Family) -> str:
 
 
 def _growth(results: Results) -> str:
-    lines: dict[tuple[str, str, str], list[tuple[float, float]]] = defaultdict(list)
-    units: dict[str, str] = {}
+    by_operation: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for point in results.growth:
-        unit = next(key for key in ("ms", "rate", "mb", "rows") if key in point)
-        units[point["operation"]] = unit
-        lines[point["operation"], point["axis"], point["engine"]].append((point["at"], point[unit]))
-    rows = []
-    for (operation, axis, engine), points in lines.items():
-        kind = growth_kind(points)
-        ordered = sorted(points)
-        suffix = {"ms": " ms", "rate": "/s", "mb": " MB", "rows": ""}[units[operation]]
-        rows.append(
-            [
-                operation,
-                axis,
-                engine,
-                f"{ordered[0][0]:,} to {ordered[-1][0]:,}",
-                f"{number(ordered[0][1])} to {number(ordered[-1][1])}{suffix}",
-                kind
-                if kind == "flat"
-                else f"{kind}, {growth_factor(ordered):.1f} times"
-                + (f": {_WHY[operation]}" if kind == "grows" and operation in _WHY else ""),
-            ]
-        )
-    plots = "".join(f"![{name}](performance/{operation_plot(name)})\n" for name in units)
-    return table(["operation", "axis", "engine", "how many", "from, to", "growth"], rows) + "\n" + plots
+        by_operation[point["operation"]].append(point)
+    heading = ["along", "engine", "how many", "from, to", "growth"]
+    return "\n".join(
+        f"### {operation}\n\n{table(heading, list(_growth_rows(operation, points)))}\n"
+        f"![{operation}](performance/{operation_plot(operation)})\n"
+        for operation, points in by_operation.items()
+    )
+
+
+def _growth_rows(operation: str, points: Sequence[dict[str, Any]]) -> Iterator[list[str]]:
+    unit = next(key for key in _GROWTH_UNITS if key in points[0])
+    lines: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+    for point in points:
+        lines[point["axis"], point["engine"]].append((point["at"], point[unit]))
+    for (axis, engine), line in lines.items():
+        (fewest, first), (most, last) = min(line), max(line)
+        kind, between = growth_kind(line), f"{number(first)} to {number(last)}{_GROWTH_UNITS[unit]}"
+        if kind != "flat":
+            kind += f", {growth_factor(line):.1f} times"
+        if kind.startswith("grows") and operation in _WHY:
+            kind += f": {_WHY[operation]}"
+        yield [axis, engine, f"{fewest:,} to {most:,}", between, kind]
 
 
 def layers_table(results: Results) -> str:

@@ -15,6 +15,7 @@ _TABLE = "CREATE TABLE IF NOT EXISTS business (id {} PRIMARY KEY, customer text 
 class Alkstore(Subject):
     """A store, with its default options."""
 
+    durable = True
     options: ClassVar[dict[str, Any]] = {}
     store: Store
     queue: Queue
@@ -124,6 +125,7 @@ class OnMemory(Alkstore):
     """In this process's memory."""
 
     alone = "its data is in one process"
+    durable = False
 
     def url(self) -> str:
         return "mem:"

@@ -67,7 +67,7 @@ def test_nobody_is_silently_absent(tmp_path):
 def test_growth_is_shown_with_its_kind(tmp_path):
     """From the fewest to the most, and how it grew."""
     text = page(small_run(tmp_path))
-    assert "| enqueue | live | alkstore-mem | 1,000 to 1,000,000 | 0.50 to 5.00 ms | grows, 10.0 times |" in text
+    assert "| live | alkstore-mem | 1,000 to 1,000,000 | 0.50 to 5.00 ms | grows, 10.0 times |" in text
     assert "(performance/growth-enqueue.svg)" in text
 
 
