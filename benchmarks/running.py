@@ -60,6 +60,7 @@ class Runner:
         self._results.tell(
             {
                 "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
+                "load": round(os.getloadavg()[0], 1),
                 "python": platform.python_version(),
                 "sqlite": sqlite3.sqlite_version,
                 "postgres": await self._databases.settings(),

@@ -23,6 +23,8 @@ _EVENT = "INSERT INTO event (stream, body) VALUES ('events', $1) RETURNING id"
 _EVENTS = "INSERT INTO event (stream, body) SELECT 'events', unnest($1::text[]) RETURNING id"
 _JOB_TELLING = f"WITH new AS ({_JOB}) SELECT pg_notify('job', '') FROM new"  # noqa: S608 - constants
 _EVENT_TELLING = f"WITH new AS ({_EVENT}) SELECT pg_notify('event', '') FROM new"  # noqa: S608 - constants
+_OVERTAKEN = 64
+"""By how many ids a commit may come late: more than there are connections."""
 _BUSINESS_ROW = "INSERT INTO business (customer, total) VALUES ($1, $2)"
 _CLAIM = (
     "UPDATE job SET worker = $1 WHERE id IN "
@@ -142,14 +144,19 @@ class NotifyingAsyncpg(BareAsyncpg):
         reading: Any = await asyncpg.connect(self.place.dsn)
         woken = asyncio.Event()
         await listening.add_listener(table, lambda *_: woken.set())
-        last = await reading.fetchval(f"SELECT coalesce(max(id), 0) FROM {table}")  # noqa: S608 - a constant
+        # Commits do not come in the order of ids: what is new may be a little below what has been seen.
+        known: set[int] = {row["id"] for row in await reading.fetch(f"SELECT id FROM {table}")}  # noqa: S608 - a constant
+        last = max(known, default=0)
         ready()
         while True:
             await woken.wait()
             woken.clear()
-            for row in await reading.fetch(f"SELECT id, body FROM {table} WHERE id > $1 ORDER BY id", last):  # noqa: S608
-                last = row["id"]
-                seen(json.loads(row["body"])["number"])
+            sql = f"SELECT id, body FROM {table} WHERE id > $1 ORDER BY id"  # noqa: S608 - a constant
+            for row in await reading.fetch(sql, last - _OVERTAKEN):
+                if row["id"] not in known:
+                    known.add(row["id"])
+                    last = max(last, row["id"])
+                    seen(json.loads(row["body"])["number"])
 
 
 class GroupedAsyncpg(Subject):
