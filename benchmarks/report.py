@@ -120,7 +120,7 @@ def _about(results: Results) -> str:
     return (
         f"- {about.get('day')}: {about.get('machine')}, Python {about.get('python')}, SQLite {about.get('sqlite')}, "
         f"Postgres {server.get('server_version')} over its Unix socket. The machine's load average was "
-        f"{about.get('load')} when the run began: 0 is a quiet one, and what others do shows in the spread.\n"
+        f"{about.get('load')} when the run began; what others do on it shows in the spread.\n"
         "- Durable alike: SQLite in WAL mode with synchronous=FULL; Postgres with "
         + ", ".join(f"{name} {value}" for name, value in server.items() if name != "server_version")
         + ". Whoever offers less is marked with an asterisk and counts for no comparison.\n"
