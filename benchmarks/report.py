@@ -23,7 +23,7 @@ from benchmarks.outcome import Results
 _TITLES: dict[Family, str] = {"sqlite": "SQLite", "postgres": "Postgres", "mem": "Memory"}
 _UNITS = {
     "rate": "/s",
-    "offered": "/s offered",
+    "offered": "/s",
     "p50_ms": " ms",
     "p99_ms": " ms",
     "cpu_percent": " % of a core",
