@@ -147,7 +147,7 @@ def benchmark(session: nox.Session, *command: str) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The benchmarks that matter most, in under five minutes; ``-- NAME`` chooses among all."""
+    """The benchmarks that matter most, in a few minutes; ``-- NAME`` chooses among all."""
     benchmark(session, "run", *session.posargs)
 
 
