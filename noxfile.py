@@ -77,7 +77,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Types, by mypy and by pyright."""
-    install(session, "types", "examples", "test")
+    install(session, "types", "examples", "test", "bench")
     session.run("mypy", *SOURCES)
     session.run("pyright")
 
@@ -137,8 +137,32 @@ for version in OTHER_PYTHONS:
     nox.session(name=f"wheels-{version}", python=version)(wheels)
 
 
+def benchmark(session: nox.Session, *command: str) -> None:
+    """Run ``python -m benchmarks``; peers are installed into environments of their own, and kept in .nox."""
+    install(session, "bench")
+    session.run("python", "-m", "benchmarks", *command)
+
+
 @nox.session
 def bench(session: nox.Session) -> None:
-    """The benchmarks, on this machine; ``-- NAME`` chooses."""
-    install(session, "examples")
-    session.run("python", "benchmarks/run.py", *session.posargs)
+    """The benchmarks that matter most, in a few minutes; ``-- NAME`` chooses among all."""
+    benchmark(session, "run", *session.posargs)
+
+
+@nox.session(name="bench-full")
+def bench_full(session: nox.Session) -> None:
+    """All benchmarks, and docs/performance.md made from them; ``-- NAME`` chooses, ``-- --fresh`` begins anew."""
+    benchmark(session, "run", "--full", *session.posargs)
+    session.run("python", "-m", "benchmarks", "report")
+
+
+@nox.session(name="bench-check")
+def bench_check(session: nox.Session) -> None:
+    """Whether alkstore is as near to the floors of its databases as it was; in ratios, never in absolute times."""
+    benchmark(session, "check")
+
+
+@nox.session
+def profile(session: nox.Session) -> None:
+    """Where the time of each operation goes: facade, thread, SQL, commit; ``-- NAME`` chooses."""
+    benchmark(session, "profile", *session.posargs)
