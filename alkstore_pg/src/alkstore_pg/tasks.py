@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
 import anyio
-from alkstore_core.cancellation import outcome
+from alkstore_core.cancellation import outcome, own_task
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ async def unbroken(work: Coroutine[Any, Any, T]) -> T:
     run: _Run[T] = await _here(work)
     if run.cancelled is None:
         return run.result
-    await outcome(run.task(asyncio.create_task))
+    await outcome(run.task(own_task))
     raise run.cancelled
 
 
