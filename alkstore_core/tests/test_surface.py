@@ -12,12 +12,17 @@ from alkstore_core import errors, testing
 ROOT = [
     "CONTRACT_VERSION",
     "LISTENER_RECONNECTED",
+    "Acknowledgement",
     "Clock",
+    "Delivery",
     "EventReceiver",
+    "Holder",
     "Job",
     "JobHandle",
     "JobState",
     "Lock",
+    "Mailbox",
+    "Message",
     "Opening",
     "Outbox",
     "Queue",
@@ -40,12 +45,14 @@ ERRORS = [
     "ClosedError",
     "CodecError",
     "CommitUnknownError",
+    "ConsumerFencedError",
     "DatabaseError",
     "InvalidNameError",
     "InvalidSpecError",
     "LeadershipLostError",
     "PayloadTooLargeError",
     "ReservedNameError",
+    "StaleDeliveryError",
 ]
 
 
@@ -75,6 +82,8 @@ def test_errors_carry_what_a_caller_can_act_on() -> None:
     assert str(too_large).startswith("the encoded payload has 8000 bytes and notify carries at most 7999: ")
     assert errors.InvalidNameError("m", "n").name == errors.ReservedNameError("m", "n").name == "n"
     assert errors.InvalidSpecError("m", "s").spec == "s"
+    assert errors.ConsumerFencedError("m", "h").holder == "h"
+    assert errors.StaleDeliveryError("m", "d").delivery_id == "d"
 
 
 def test_the_version_is_the_contract_s() -> None:

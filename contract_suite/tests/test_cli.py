@@ -29,7 +29,7 @@ def test_run_says_the_verdict(tmp_path):
     assert report.engine.name == "mem"
     assert report.engine.distribution == "alkstore-mem"
     assert report.digest == report.computed_digest()
-    assert (tmp_path / "r.md").read_text().startswith(f"# mem and the alkstore contract 1.0\n\n{report.verdict}\n")
+    assert (tmp_path / "r.md").read_text().startswith(f"# mem and the alkstore contract 1.1\n\n{report.verdict}\n")
 
 
 MISCOUNTED = """
@@ -94,7 +94,7 @@ def test_verify_accepts_what_run_wrote(tmp_path):
     invoke("run", "mem", "--json", file)
     result = invoke("verify", file)
     assert (result.exit_code, result.output.strip()) == (0, Report.model_validate_json(file.read_bytes()).verdict)
-    file.write_text(file.read_text().replace('"1.0.0"', '"1.0.1"', 1))
+    file.write_text(file.read_text().replace('"1.1.0"', '"1.1.1"', 1))
     assert invoke("verify", file).exit_code == 1
 
 
@@ -112,7 +112,7 @@ def test_matrix_shows_reports_side_by_side(tmp_path):
     result = invoke("matrix", tmp_path / "whole.json", tmp_path / "part.json")
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    assert "| rule | mem 1.0.0 | mem 1.0.0 |" in lines
+    assert "| rule | mem 1.1.0 | mem 1.1.0 |" in lines
     assert "| Q1 enqueue options | yes | not run |" in lines
     assert "| T3 all at the commit, nothing after a rollback | n/a | not run |" in lines
     assert "| X2 stored schemas are versioned | no leg | no leg |" in lines

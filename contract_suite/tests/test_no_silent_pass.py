@@ -9,6 +9,7 @@ import pytest
 from alkstore_contract_suite.catalogue import UnknownLegError
 from alkstore_contract_suite.engines import EngineUnderTest
 from alkstore_contract_suite.harness import Harness
+from alkstore_contract_suite.matrix import matrix_of
 from alkstore_contract_suite.report import EngineStamp, Exemption, LegResult, Outcome, Report
 from alkstore_contract_suite.running import run_legs
 from alkstore_contract_suite.verdict import faults_of
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("paper")
 
 def run(harness: type[Harness] = MemHarness, **options) -> Report:
     """The three legs of the paper suite on the memory engine, driven by some harness."""
-    return run_legs(EngineUnderTest("mem", harness, "alkstore-mem", "1.0.0"), quiet=True, **options)
+    return run_legs(EngineUnderTest("mem", harness, "alkstore-mem", "1.1.0"), quiet=True, **options)
 
 
 def outcomes(report: Report) -> dict[str, Outcome]:
@@ -36,8 +37,8 @@ def test_a_right_engine_is_conformant():
         "paper/kills": Outcome.NOT_APPLICABLE,
     }
     assert report.faults == ()
-    stamp = f"suite 1.0.0, 3 legs, digest {report.digest[7:19]}, 1 of them not applicable"
-    assert report.verdict == f"mem: conformant with contract 1.0 ({stamp})"
+    stamp = f"suite 1.1.0, 3 legs, digest {report.digest[7:19]}, 1 of them not applicable"
+    assert report.verdict == f"mem: conformant with contract 1.1 ({stamp})"
 
 
 def test_a_leg_that_fails():
@@ -226,13 +227,13 @@ def test_an_engine_of_a_later_contract():
     """An engine that implements a later contract than the suite tests is not called conformant."""
 
     class Harness(MemHarness):
-        contract = "1.1"
+        contract = "1.2"
 
-    assert run(Harness).faults == ("the engine implements contract 1.1",)
+    assert run(Harness).faults == ("the engine implements contract 1.2",)
 
 
 def test_an_engine_of_an_earlier_contract(paper):
-    """Legs that arrived after an engine's contract are reported as newer: not failed, and not passed either."""
+    """An engine of an older contract is said to be one; legs that arrived since are not asked, and no further fault."""
 
     class Harness(MemHarness):
         contract = "0.9"
@@ -245,7 +246,19 @@ def test_an_engine_of_an_earlier_contract(paper):
         "paper/enqueues": Outcome.NEWER,
         "paper/kills": Outcome.NEWER,
     }
-    assert report.faults == ("the engine implements contract 0.9", "2 newer: paper/enqueues, paper/kills")
+    assert report.faults == ("the engine implements contract 0.9",)
+    assert report.verdict.startswith("mem: NOT conformant with contract 1.1")
+    assert [variant.reason for variant in report.legs[1].variants] == ["n/a: arrived in 1.0"]
+    matrix = matrix_of([report])
+    assert "| `paper/enqueues` | n/a: arrived in 1.0 |" in matrix
+    assert "| `paper/claims` | yes |" in matrix
+    assert "| T3 all at the commit, nothing after a rollback | n/a: arrived in 1.0 |" in matrix
+
+
+def test_a_leg_that_is_not_newer():
+    """A leg that is said to have arrived after the engine's contract, and did not, is a fault."""
+    newer = passed("a/b").model_copy(update={"outcome": Outcome.NEWER})
+    assert faults([newer], {"a/b"}) == ("1 said to be newer than the engine's contract, and not: a/b",)
 
 
 def test_a_module_that_cannot_be_read(paper):

@@ -17,7 +17,7 @@ def test_an_engine_is_named(tmp_path):
     """With an engine the legs run, without any configuration, and the verdict is printed and decides the exit."""
     result = run_pytest(tmp_path, "--engine", "mem", "-k", "listen_starts_from_now")
     assert "1 passed" in result.stdout, result.stdout
-    assert "mem: NOT conformant with contract 1.0" in result.stdout
+    assert "mem: NOT conformant with contract 1.1" in result.stdout
     assert "filtered run: 1 of " in result.stdout
     assert result.returncode == pytest.ExitCode.TESTS_FAILED
 

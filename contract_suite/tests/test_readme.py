@@ -28,8 +28,8 @@ def test_it_shows_verdicts_as_they_are(conformant):
     engine = EngineStamp(
         name="mem",
         distribution="alkstore-mem",
-        version="1.0.0",
-        contract="1.0",
+        version="1.1.0",
+        contract="1.1",
         backend="dicts",
         durable=False,
         multi_process=False,
@@ -39,8 +39,8 @@ def test_it_shows_verdicts_as_they_are(conformant):
     apart = LegResult(id="a/b", rules=("Q1",), since="1.0", outcome=Outcome.NOT_APPLICABLE)
     passed = LegResult(id="a/c", rules=("Q1",), since="1.0", outcome=Outcome.PASSED)
     report = Report(
-        suite="1.0.0",
-        contract="1.0",
+        suite="1.1.0",
+        contract="1.1",
         engine=engine,
         python="3.11",
         platform="Linux",

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("paper")
 
 def content(**options) -> dict:
     """The report of a run of the paper suite, as JSON values."""
-    return run_legs(EngineUnderTest("mem", MemHarness, "alkstore-mem", "1.0.0"), quiet=True, **options).model_dump(
+    return run_legs(EngineUnderTest("mem", MemHarness, "alkstore-mem", "1.1.0"), quiet=True, **options).model_dump(
         mode="json"
     )
 
@@ -107,7 +107,7 @@ def test_a_leg_with_other_rules():
 def test_a_report_of_another_suite(monkeypatch):
     """A report of another suite's version is refused, and told which suite to verify it with."""
     values = content()
-    monkeypatch.setattr(verdict, "__version__", "1.0.1")
+    monkeypatch.setattr(verdict, "__version__", "1.1.1")
     assert check_report(loaded(values)) == [
-        "it was made by suite 1.0.0 for contract 1.0, and this is suite 1.0.1 for contract 1.0: verify it with that one"
+        "it was made by suite 1.1.0 for contract 1.1, and this is suite 1.1.1 for contract 1.1: verify it with that one"
     ]

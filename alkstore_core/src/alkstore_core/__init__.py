@@ -4,7 +4,9 @@ An engine is installed beside it (alkstore-sqlite, alkstore-pg, alkstore-mem); `
 """
 
 from alkstore_core.clock import Clock
+from alkstore_core.contract import CONTRACT_VERSION
 from alkstore_core.locks import Lock
+from alkstore_core.mailboxes import Mailbox
 from alkstore_core.notify import WakeReceiver
 from alkstore_core.opening import Opening
 from alkstore_core.options import QueueOptions, ScheduleOptions
@@ -16,23 +18,36 @@ from alkstore_core.stopping import StopToken
 from alkstore_core.store import Store
 from alkstore_core.streams import EventReceiver, Stream
 from alkstore_core.transaction import Transaction
-from alkstore_core.values import Job, JobState, Schedule, StreamEvent, Wake
+from alkstore_core.values import (
+    Acknowledgement,
+    Delivery,
+    Holder,
+    Job,
+    JobState,
+    Message,
+    Schedule,
+    StreamEvent,
+    Wake,
+)
 from alkstore_core.wakes import LISTENER_RECONNECTED
 from alkstore_core.worker import Worker
 
-__version__ = "1.0.0"
-CONTRACT_VERSION = "1.0"
-"""The contract that this core speaks: its own version's major and minor (X1)."""
+__version__ = "1.1.0"
 
 __all__ = [
     "CONTRACT_VERSION",
     "LISTENER_RECONNECTED",
+    "Acknowledgement",
     "Clock",
+    "Delivery",
     "EventReceiver",
+    "Holder",
     "Job",
     "JobHandle",
     "JobState",
     "Lock",
+    "Mailbox",
+    "Message",
     "Opening",
     "Outbox",
     "Queue",

@@ -18,10 +18,11 @@ Rules for every primitive of a `Session`:
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from alkstore_core.options import JobStamp, ScheduleOptions
-from alkstore_core.values import Job, StreamEvent
+from alkstore_core.values import Acknowledgement, Delivery, Holder, Job, Message, StreamEvent
 from alkstore_core.wakes import Subscription
 
 
@@ -75,6 +76,27 @@ class Firing:
     schedule: str | None = None
     fired: int = 0
     next_fire: int | None = None
+
+
+class Refusal(Enum):
+    """Why a mailbox gave or took nothing (M7). The first that holds, in this order, is the answer."""
+
+    UNKNOWN_CONSUMER = auto()
+    """The mailbox has no record of (source, subject)."""
+    OTHER_GENERATION = auto()
+    """The record's generation is not the holder's."""
+    SETTLED = auto()
+    """The consumer is settled."""
+    UNKNOWN_DELIVERY = auto()
+    """No delivery and no message has the id."""
+    MESSAGE_ID = auto()
+    """The id is a message's."""
+    OTHER_MAILBOX = auto()
+    """The delivery is another mailbox's."""
+    OTHER_HOLDER = auto()
+    """The delivery is another holder's: its source, its subject or its generation differs."""
+    FENCED = auto()
+    """The delivery is fenced."""
 
 
 class Session(ABC):
@@ -243,6 +265,70 @@ class Session(ABC):
         """
 
 
+class MailboxSession(ABC):
+    """The primitives of mailboxes (section M), which a session has besides where ``Engine.contract`` is 1.1 or later.
+
+    Stored are messages (read or not), deliveries (ordered message ids, holder, created_at, acknowledged_at, fenced) and
+    consumer records by (mailbox, source, subject). **Outstanding** is a delivery that is neither acknowledged nor
+    fenced and has an unread message: one definition, a view, that everything below asks, and of which there is at most
+    one for each mailbox (M13).
+
+    All but `insert_message`, `mark_read` and `pending_messages` exclude one another for a mailbox, each in one
+    transaction; those that name a holder look at its record in the same transaction (M1, M11).
+    """
+
+    @abstractmethod
+    async def insert_message(self, mailbox: str, id: str, type: str | None, payload: bytes) -> None:
+        """Append an unread message. Wakes the mailbox (M14)."""
+
+    @abstractmethod
+    async def attach_consumer(self, mailbox: str, source: str, subject: str) -> int:
+        """Add 1 to the record's generation, 0 without one, and fence what is neither acknowledged nor fenced (M8).
+
+        Returns the new generation. Wakes the mailbox if a delivery was outstanding.
+        """
+
+    @abstractmethod
+    async def adopt_mailbox(self, mailbox: str, source: str, subject: str) -> int | None:
+        """Fence and wake as `attach_consumer`; the record's generation as it stands, or None, untouched (M9)."""
+
+    @abstractmethod
+    async def check_mailbox(
+        self, mailbox: str, holder: Holder, limit: int, types: Sequence[str] | None, fresh_id: str
+    ) -> Delivery | Refusal | None:
+        """Replay the outstanding delivery, or make one of the first `limit` unread messages (M1 to M4).
+
+        Where another holder's is outstanding: `Refusal.OTHER_HOLDER`. With `types` and none outstanding: None, unless
+        an unread message has one of them. The new delivery's id is `fresh_id`.
+        """
+
+    @abstractmethod
+    async def acknowledge_delivery(self, mailbox: str, holder: Holder, delivery_id: str) -> Acknowledgement | Refusal:
+        """Mark the delivery's messages read and set its acknowledged_at to now; unchanged if it has one (M5, M6)."""
+
+    @abstractmethod
+    async def mark_read(self, mailbox: str, message_ids: Sequence[str]) -> int:
+        """Mark these messages of the mailbox read; how many were not (M6). Changes messages only.
+
+        Wakes the mailbox if that ended the outstanding delivery and unread messages are left.
+        """
+
+    @abstractmethod
+    async def settle_consumer(self, mailbox: str, source: str, subject: str, *, settled: bool) -> bool:
+        """Set whether the consumer is settled; whether it was otherwise. False without a record (M11)."""
+
+    @abstractmethod
+    async def pending_messages(self, mailbox: str) -> list[Message]:
+        """All unread messages that are in no outstanding delivery, in order of sending (M14)."""
+
+    @abstractmethod
+    async def reroute_messages(self, mailbox: str, to: str) -> int:
+        """Move all unread messages to another mailbox, where they keep their place in the order of sending; how many.
+
+        Fences the outstanding delivery that held some of them. Wakes the other mailbox if there were any.
+        """
+
+
 class EngineTransaction(Session):
     """A session inside one transaction. Claims and locks are not called on it (T7)."""
 
@@ -272,6 +358,9 @@ class EngineTransaction(Session):
 
 class Engine(ABC):
     """One implementation of all mechanisms. `Store` calls `open` once, on the loop that it belongs to."""
+
+    contract: str = "1.0"
+    """The contract that it implements. From 1.1 on its sessions are `MailboxSession`s too (M0)."""
 
     @abstractmethod
     async def open(self) -> None:

@@ -9,12 +9,14 @@ __all__ = [
     "ClosedError",
     "CodecError",
     "CommitUnknownError",
+    "ConsumerFencedError",
     "DatabaseError",
     "InvalidNameError",
     "InvalidSpecError",
     "LeadershipLostError",
     "PayloadTooLargeError",
     "ReservedNameError",
+    "StaleDeliveryError",
 ]
 
 
@@ -88,6 +90,30 @@ class ClosedError(AlkstoreError):
 
 class LeadershipLostError(AlkstoreError):
     """Another runner has, or may have, the scheduler's lock, so this one fires nothing more (H3)."""
+
+
+class ConsumerFencedError(AlkstoreError):
+    """A mailbox's consumer was replaced or settled, or its delivery taken over; nothing was handed out or read (M7).
+
+    Attributes:
+        holder: the consumer that was refused.
+    """
+
+    def __init__(self, message: str, holder: object = None) -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class StaleDeliveryError(AlkstoreError):
+    """What was to be acknowledged is no delivery of this mailbox; nothing was read (M7).
+
+    Attributes:
+        delivery_id: the id as it was given.
+    """
+
+    def __init__(self, message: str, delivery_id: object = None) -> None:
+        super().__init__(message)
+        self.delivery_id = delivery_id
 
 
 class DatabaseError(AlkstoreError):

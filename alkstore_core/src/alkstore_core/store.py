@@ -12,6 +12,7 @@ from alkstore_core.engine import Engine, Session
 from alkstore_core.errors import AlkstoreError, ClosedError
 from alkstore_core.home import Home
 from alkstore_core.locks import Lock, try_lock
+from alkstore_core.mailboxes import Mailbox, mailbox_handle
 from alkstore_core.names import shared_name
 from alkstore_core.notify import WakeReceiver, notify, open_receiver
 from alkstore_core.opening import Opening
@@ -26,7 +27,7 @@ from alkstore_core.values import Schedule
 
 
 class Store:
-    """Notify, streams, queues, outboxes, locks and schedules in one database, commit-atomic with your own writes.
+    """Notify, streams, queues, mailboxes, locks and schedules in one database, commit-atomic with your own writes.
 
     Open one with an engine's ``open``, or with `open_store`. It belongs to the event loop and the process that opened
     it (T15); any number of tasks may use it at once. Every method that does something raises `ClosedError` once the
@@ -166,6 +167,15 @@ class Store:
         """
         return Outbox(self, name)
 
+    def mailbox(self, name: str) -> Mailbox:
+        """A handle on the mailbox `name` (T1).
+
+        Raises:
+            InvalidNameError, ReservedNameError: at once.
+            DatabaseError: the engine implements a contract before 1.1, which has no mailboxes; at once (M0).
+        """
+        return mailbox_handle(self, name)
+
     async def try_lock(self, name: str, owner: str, ttl: int) -> Lock | None:
         """Hold the lock `name` for `ttl` seconds, or None if somebody else holds it (L1, L4).
 
@@ -234,7 +244,7 @@ class Store:
 
         async def opened() -> Transaction:
             self.session()
-            return Transaction(await self.engine.begin(), self.home)
+            return Transaction(await self.engine.begin(), self.home, self.engine.contract)
 
         return Opening(opened, _roll_back_undecided)
 
@@ -263,7 +273,7 @@ class Store:
             DatabaseError: this engine cannot join such a thing, or no transaction is open on it; before any SQL.
         """
         self.session()
-        return Transaction(self.engine.enlist(connection), self.home, enlisted=True)
+        return Transaction(self.engine.enlist(connection), self.home, self.engine.contract, enlisted=True)
 
 
 async def _roll_back_undecided(tx: Transaction) -> None:

@@ -2,11 +2,13 @@
 
 import sys
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.home import Home
+from alkstore_core.mailboxes import Mailbox, mailbox_name, mark_read, send
 from alkstore_core.names import free_name, shared_name
 from alkstore_core.notify import notify
 from alkstore_core.numbers import int64
@@ -24,9 +26,10 @@ class Transaction:
     After `commit` or `rollback` every call raises `ClosedError` (T8).
     """
 
-    def __init__(self, session: EngineTransaction, home: Home, *, enlisted: bool = False) -> None:
+    def __init__(self, session: EngineTransaction, home: Home, contract: str, *, enlisted: bool = False) -> None:
         self._session: EngineTransaction | None = session
         self._home = home
+        self._contract = contract
         self._enlisted = enlisted
         self._opened_at = "" if enlisted else _caller()
 
@@ -114,6 +117,26 @@ class Transaction:
     async def publish(self, stream: str, payload: object, *, key: str | None = None) -> int:
         """Append an event at the commit; its offset (S1). Arguments and errors are those of `Stream.publish`."""
         return await publish(self._live(), shared_name("stream", stream), payload, key)
+
+    async def send(self, mailbox: str | Mailbox, payload: object, type: str | None = None) -> str:
+        """Add a message to a mailbox at the commit; its id (M15).
+
+        Args:
+            mailbox: its name, or a handle on it.
+            payload: any JSON value.
+            type: as for `Mailbox.send`.
+
+        Raises:
+            DatabaseError: the engine's contract has no mailboxes (M0).
+            InvalidNameError, ReservedNameError, CodecError: as for `Mailbox.send`, and the name.
+        """
+        session = self._live()
+        return await send(session, mailbox_name(mailbox, self._contract), payload, type)
+
+    async def mark_read(self, mailbox: str | Mailbox, message_ids: Iterable[str]) -> int:
+        """Suppress messages of a mailbox at the commit; how many were unread. As `Mailbox.mark_read` (M6, M15)."""
+        session = self._live()
+        return await mark_read(session, mailbox_name(mailbox, self._contract), message_ids)
 
     async def notify(self, channel: str, payload: object = None) -> None:
         """Wake the channel's listeners at the commit (N1). Errors are those of `Store.notify`."""

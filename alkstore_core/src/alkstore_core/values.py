@@ -1,5 +1,6 @@
 """What a user gets back: frozen, slotted values. They may gain fields in a minor version."""
 
+import builtins
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, overload
@@ -109,6 +110,80 @@ class Schedule:
     spec: str
     queue: str
     options: ScheduleOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A consumer of a mailbox, as it attached. It may be kept, and made again after a restart (M12).
+
+    Attributes:
+        source: where its record comes from (M10).
+        subject: whose it is, there.
+        generation: which attachment of this consumer it is; a later one shuts it out (M8).
+    """
+
+    source: str
+    subject: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a mailbox.
+
+    Attributes:
+        id: its id, which `mark_read` takes.
+        mailbox: the mailbox that it is in.
+        type: what its sender said it is, or None.
+        payload: the encoded payload; see `payload_as`.
+        created_at: when it was sent, in unix seconds.
+    """
+
+    id: str
+    mailbox: str
+    type: str | None
+    payload: bytes
+    created_at: int
+
+    def payload_as(self, kind: builtins.type[T]) -> T:
+        """The payload, decoded and validated to `kind` (P3).
+
+        Raises:
+            CodecError: it is not JSON, or not of that kind.
+        """
+        return decode_payload(self.payload, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A batch in a consumer's hands, until it is acknowledged under its id.
+
+    Attributes:
+        id: the same each time that this batch is given.
+        mailbox: the mailbox's name.
+        messages: in order of sending; the same each time, whatever was read meanwhile (M2).
+        created_at: when it was first given, in unix seconds.
+        replayed: whether it was given before.
+    """
+
+    id: str
+    mailbox: str
+    messages: tuple[Message, ...]
+    created_at: int
+    replayed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledgement:
+    """What an acknowledgement found (M5).
+
+    Attributes:
+        acknowledged_at: when the delivery was first acknowledged, in unix seconds.
+        duplicate: whether that was before.
+    """
+
+    acknowledged_at: int
+    duplicate: bool
 
 
 @dataclass(frozen=True, slots=True)

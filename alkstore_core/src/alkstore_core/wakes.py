@@ -27,6 +27,11 @@ def queue_topic(name: str) -> str:
     return "q:" + name
 
 
+def mailbox_topic(name: str) -> str:
+    """The topic of a mailbox: more of its mail can be handed out than before."""
+    return "m:" + name
+
+
 def stream_topic(name: str) -> str:
     """The topic of a stream: events of it were committed."""
     return "s:" + name

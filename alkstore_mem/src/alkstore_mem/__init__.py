@@ -3,6 +3,6 @@
 from alkstore_mem.connection import Connection, Rows
 from alkstore_mem.store import MemStore
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = ["Connection", "MemStore", "Rows"]

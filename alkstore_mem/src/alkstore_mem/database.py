@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from alkstore_core.engine import LockGrant
 
+from alkstore_mem.mail import ConsumerRow, DeliveryTable, MessageTable
 from alkstore_mem.tables import EventTable, HorizonTable, JobTable, ScheduleRow, Sequence, Table
 from alkstore_mem.writer import Turn, WriterSlot
 
@@ -42,9 +43,13 @@ class Database:
         self.offsets = Table[tuple[str, str], int]()
         self.locks = Table[str, LockGrant]()
         self.schedules = Table[str, ScheduleRow]()
+        self.messages = MessageTable()
+        self.deliveries = DeliveryTable()
+        self.consumers = Table[tuple[str, str, str], ConsumerRow]()
         self.rows = Table[Hashable, tuple[Any]]()
         self.wakes = Table[str, bool]()
         self.job_ids, self.claim_tokens, self.event_offsets, self.lock_tokens = (Sequence() for _ in range(4))
+        self.message_numbers = Sequence()
         self.slot = WriterSlot(self.exclusive)
         self.engines: set[Participant] = {first}
         self._mutex = threading.Lock()

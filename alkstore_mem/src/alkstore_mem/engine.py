@@ -17,6 +17,8 @@ from alkstore_mem.writer import Turn
 class MemEngine(Engine):
     """All mechanisms on a `Database` in this process. Without tasks and threads: a call does its work itself."""
 
+    contract = "1.1"
+
     def __init__(self, name: str | None, clock: Clock, busy_timeout: float) -> None:
         self._name = name
         self._clock = clock

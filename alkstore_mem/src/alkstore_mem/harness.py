@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import uuid4
 
-from alkstore_contract_suite.harness import Harness, JobCounts, LockRow, NativeTransaction, Witness
+from alkstore_contract_suite.harness import (
+    DeliveryRow,
+    Harness,
+    JobCounts,
+    LockRow,
+    MailboxRows,
+    NativeTransaction,
+    Witness,
+)
 from alkstore_core import JobState, Opening, Store, Transaction
 
 from alkstore_mem.connection import Connection
@@ -36,6 +44,27 @@ class MemWitness(Witness):
     async def lock(self, name: str) -> LockRow | None:
         row = self._database.locks.rows.get(name)
         return None if row is None else LockRow(row.owner, row.token, row.expires_at)
+
+    async def mailbox(self, name: str) -> MailboxRows:
+        messages = self._database.messages.rows
+        mail = sorted((row for row in messages.values() if row.message.mailbox == name), key=lambda row: row.number)
+        rows = [row for row in self._database.deliveries.rows.values() if row.mailbox == name]
+        return MailboxRows(
+            tuple(row.message.id for row in mail if not row.read),
+            tuple(
+                DeliveryRow(
+                    row.id, row.message_ids, row.holder.generation, row.created_at, row.acknowledged_at, row.fenced
+                )
+                for row in sorted(rows, key=lambda row: row.id)
+            ),
+            tuple(
+                row.id
+                for row in rows
+                if row.acknowledged_at is None
+                and not row.fenced
+                and not all(messages[id].read for id in row.message_ids)
+            ),
+        )
 
     async def business(self) -> list[str]:
         return [str(value) for _, (value,) in sorted(self._database.rows.rows.items(), key=lambda row: str(row[0]))]
@@ -78,7 +107,7 @@ class _Undo(Exception):  # noqa: N818 - no error: it ends a savepoint
 class MemHarness(Harness):
     """Stores of one name, which no other leg knows."""
 
-    contract: ClassVar[str] = "1.0"
+    contract: ClassVar[str] = "1.1"
     durable: ClassVar[bool] = False
     multi_process: ClassVar[bool] = False
     server: ClassVar[bool] = False
@@ -88,6 +117,7 @@ class MemHarness(Harness):
         "durable": "the data ends with the last store on it",
         "schema": "nothing is stored that a later version could find",
         "spoil": "nothing refuses a commit in memory",
+        "insert": "there is no SQL to go past the engine with",
         "outage": "memory is never away",
         "sever": "there is no connection to cut",
     }

@@ -10,6 +10,7 @@ from alkstore_core.engine import EngineTransaction
 from alkstore_mem.connection import Connection
 from alkstore_mem.database import Changes
 from alkstore_mem.locks import LockSession
+from alkstore_mem.mailboxes import MailboxSession
 from alkstore_mem.notify import NotifySession
 from alkstore_mem.queues import QueueSession
 from alkstore_mem.scheduler import SchedulerSession
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from alkstore_mem.engine import MemEngine
 
 
-class _Primitives(NotifySession, StreamSession, QueueSession, LockSession, SchedulerSession):
+class _Primitives(NotifySession, StreamSession, QueueSession, LockSession, SchedulerSession, MailboxSession):
     def __init__(self, engine: "MemEngine") -> None:
         self._engine = engine
 

@@ -2,6 +2,6 @@
 
 from alkstore_pg.store import PgStore
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = ["PgStore"]

@@ -4,8 +4,8 @@
 `harness.Harness`; nobody else imports this package.
 """
 
-__version__ = "1.0.0"
-CONTRACT_VERSION = "1.0"
+__version__ = "1.1.0"
+CONTRACT_VERSION = "1.1"
 """The contract that this suite tests: its own version's major and minor (X1)."""
 
 __all__ = ["CONTRACT_VERSION"]

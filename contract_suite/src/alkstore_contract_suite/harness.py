@@ -46,6 +46,33 @@ class LockRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveryRow:
+    """The row of one delivery of a mailbox; times as they are stored."""
+
+    id: str
+    message_ids: tuple[str, ...]
+    generation: int
+    created_at: object
+    acknowledged_at: object
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxRows:
+    """What is stored of one mailbox.
+
+    Attributes:
+        unread: the ids of its unread messages, in order of sending.
+        deliveries: its deliveries, by id.
+        outstanding: the ids that the view of outstanding deliveries shows.
+    """
+
+    unread: tuple[str, ...]
+    deliveries: tuple[DeliveryRow, ...]
+    outstanding: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Address:
     """How a child process opens this leg's data: the arguments of `alkstore_core.open_store`; JSON values only."""
 
@@ -74,6 +101,10 @@ class Witness(ABC):
     @abstractmethod
     async def lock(self, name: str) -> LockRow | None:
         """A lock's row; None where nobody holds it and none is kept."""
+
+    async def mailbox(self, name: str) -> MailboxRows:
+        """The rows of a mailbox; asked of engines of contract 1.1 and later."""
+        raise HarnessError(f"{type(self).__name__} does not implement 'mailbox', which contract 1.1 brought ({name!r})")
 
     @abstractmethod
     async def business(self) -> list[str]:
@@ -212,6 +243,10 @@ class Harness(ABC):
     async def move_schema_version(self, by: int) -> None:  # noqa: ARG002 - likewise
         """Add `by` to the stored schema's version and to nothing else; all stores are closed (need ``schema``)."""
         self._missing("schema")
+
+    async def insert_delivery(self, mailbox: str, message_ids: Sequence[str], *, acknowledged_at: int | None) -> None:  # noqa: ARG002 - likewise
+        """Insert a delivery past the engine, with plain SQL, unfenced; or raise what the driver raises (``insert``)."""
+        self._missing("insert")
 
     def outage(self) -> AbstractAsyncContextManager[None]:
         """A time in which no write succeeds: each fails once its store's patience has ended (need ``outage``)."""

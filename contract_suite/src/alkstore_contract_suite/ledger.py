@@ -18,7 +18,7 @@ from alkstore_contract_suite.engines import EngineUnderTest
 from alkstore_contract_suite.leg import Leg, leg_id
 from alkstore_contract_suite.needs import NEEDS, TRAITS
 from alkstore_contract_suite.report import EngineStamp, Exemption, LegResult, Outcome, Report, Variant
-from alkstore_contract_suite.verdict import faults_of
+from alkstore_contract_suite.verdict import faults_of, is_newer
 
 LEG_TIMEOUT_S = 60.0
 """How long one leg may take before it counts as hung."""
@@ -103,9 +103,9 @@ class ContractRun:
             item.add_marker(pytest.mark.filterwarnings("error"))
             item.obj = _guarded(item.obj, self.leg_timeout_s)
             missing = [need for need in leg.needs if need in self.engine.harness.unsupported]
-            if _newer(leg.since, self.engine.harness.contract):
+            if is_newer(leg.since, self.engine.harness.contract):
                 item.user_properties.append((_MISSING, Outcome.NEWER))
-                item.add_marker(pytest.mark.skip(f"arrived in {leg.since}, after this engine's contract"))
+                item.add_marker(pytest.mark.skip(f"n/a: arrived in {leg.since}"))
             elif missing:
                 item.user_properties.append((_MISSING, Outcome.NOT_APPLICABLE))
                 reasons = "; ".join(f"{need}: {self.engine.harness.unsupported[need]}" for need in missing)
@@ -249,10 +249,6 @@ def _guarded(
             await function(*args, **kwargs)
 
     return guarded
-
-
-def _newer(since: str, contract: str) -> bool:
-    return tuple(map(int, since.split("."))) > tuple(map(int, contract.split(".")))
 
 
 def _reason(report: pytest.TestReport) -> str | None:

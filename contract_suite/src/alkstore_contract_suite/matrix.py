@@ -9,7 +9,6 @@ from alkstore_contract_suite.rules import RULES
 _CELLS = {
     Outcome.PASSED: "yes",
     Outcome.NOT_APPLICABLE: "n/a",
-    Outcome.NEWER: "newer",
     Outcome.NOT_RUN: "not run",
     Outcome.SKIPPED: "SKIPPED",
     Outcome.XFAILED: "XFAILED",
@@ -24,7 +23,9 @@ def summary_of(report: Report) -> str:
     lines += ["| what | |", "|---|---|"]
     lines += [f"| {what} | {value} |" for what, value in _stamp(report)]
     if bad := [
-        leg for leg in report.legs if leg.outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE, Outcome.NOT_RUN)
+        leg
+        for leg in report.legs
+        if leg.outcome not in (Outcome.PASSED, Outcome.NOT_APPLICABLE, Outcome.NEWER, Outcome.NOT_RUN)
     ]:
         lines += ["", "## Not as the contract says", ""]
         lines += [f"- `{leg.id}` ({' '.join(leg.rules)}): {leg.outcome}{_why(leg)}" for leg in bad]
@@ -39,12 +40,12 @@ def matrix_of(reports: Sequence[Report]) -> str:
     ids = sorted(set().union(*of_legs))
 
     def rule_cell(legs: dict[str, LegResult], rule: str) -> str:
-        outcomes = [leg.outcome for leg in legs.values() if rule in leg.rules]
-        applicable = [outcome for outcome in outcomes if outcome is not Outcome.NOT_APPLICABLE]
-        return _CELLS[Outcome.worst(applicable or outcomes)] if outcomes else "no leg"
+        proving = [leg for leg in legs.values() if rule in leg.rules]
+        asked = [leg for leg in proving if leg.outcome not in (Outcome.NOT_APPLICABLE, Outcome.NEWER)]
+        return _cell(min(asked or proving, key=_badness)) if proving else "no leg"
 
     def leg_cell(legs: dict[str, LegResult], id: str) -> str:
-        return _CELLS[legs[id].outcome] if id in legs else "no leg"
+        return _cell(legs[id]) if id in legs else "no leg"
 
     rule_rows = [[f"{rule} {about}", *(rule_cell(legs, rule) for legs in of_legs)] for rule, about in RULES.items()]
     leg_rows = [[f"`{id}`", *(leg_cell(legs, id) for legs in of_legs)] for id in ids]
@@ -52,6 +53,14 @@ def matrix_of(reports: Sequence[Report]) -> str:
     lines += ["## Rules", "", *_table(["rule", *head], rule_rows), ""]
     lines += ["## Legs", "", *_table(["leg", *head], leg_rows)]
     return "\n".join(lines) + "\n"
+
+
+def _badness(leg: LegResult) -> int:
+    return list(Outcome).index(leg.outcome)
+
+
+def _cell(leg: LegResult) -> str:
+    return f"n/a: arrived in {leg.since}" if leg.outcome is Outcome.NEWER else _CELLS[leg.outcome]
 
 
 def _stamp(report: Report) -> list[tuple[str, str]]:

@@ -27,6 +27,7 @@ NEEDS = {
     "schema": Need("a stored schema version that can be moved: Harness.move_schema_version", "durable"),
     "spoil": Need("a transaction whose COMMIT the driver refuses: Harness.spoil", "durable"),
     "outage": Need("a time in which no write succeeds: Harness.outage", "durable"),
+    "insert": Need("deliveries that plain SQL inserts past the engine: Harness.insert_delivery", "durable"),
     "sever": Need("cutting the connections that stores hold: Harness.sever", "server"),
 }
 """By name, as legs and ``Harness.unsupported`` write it."""

@@ -27,6 +27,18 @@ async def heard_nothing(store: Store, *receivers: WakeReceiver) -> None:
         assert wake is None, f"{receiver!r} heard {wake!r}"
 
 
+async def mail_woke_nobody(store: Store, *receivers: WakeReceiver) -> None:
+    """Prove that no mail committed until now has woken `receivers`, which are of `store`."""
+    sentinel = store.mailbox(f"sentinel-{uuid.uuid4().hex}")
+    async with sentinel.listen() as wakes:
+        for _ in range(2):  # of those that were announced together with the first, the order is not known
+            await sentinel.send("sentinel")
+            assert await wakes.recv() == Wake(sentinel.name)
+    for receiver in receivers:
+        wake = await receiver.try_recv()
+        assert wake is None, f"{receiver!r} heard {wake!r}"
+
+
 async def got_nothing(stream: Stream, *receivers: EventReceiver) -> StreamEvent:
     """Prove that no event committed until now reaches `receivers` of `stream`: the sentinel published now is next.
 

@@ -10,7 +10,10 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Outcome(StrEnum):
-    """How a leg ended, the worst first. Only `PASSED`, and a `NOT_APPLICABLE` that is excused, are good."""
+    """How a leg ended, the worst first. Good are `PASSED`, an excused `NOT_APPLICABLE`, and, where it must be, `NEWER`.
+
+    `NEWER` is a leg that arrived after the contract which the engine implements: it was not asked for.
+    """
 
     ERROR = "error"
     FAILED = "failed"

@@ -8,7 +8,7 @@ from alkstore_contract_suite.catalogue import locked_legs
 from alkstore_contract_suite.needs import NEEDS
 from alkstore_contract_suite.report import EngineStamp, Exemption, LegResult, Outcome, Report
 
-_BAD = (Outcome.FAILED, Outcome.ERROR, Outcome.XFAILED, Outcome.SKIPPED, Outcome.NEWER)
+_BAD = (Outcome.FAILED, Outcome.ERROR, Outcome.XFAILED, Outcome.SKIPPED)
 
 
 def faults_of(
@@ -23,7 +23,8 @@ def faults_of(
     """Why this is not conformant; empty if it is.
 
     Conformant is an engine of the suite's own contract version of which every locked leg ran and passed. A leg that is
-    not applicable is as good only where every hook it misses is excused.
+    not applicable is as good only where every hook it misses is excused. An engine of an older contract is said to be
+    one, and that it was not asked for the legs that arrived since is no further fault.
     """
     faults: list[str] = [] if aborted is None else [aborted]
     if engine.contract != contract:
@@ -41,6 +42,10 @@ def faults_of(
         ran = len(legs) - len(not_run)
         faults.append(f"filtered run: {ran} of {len(legs)} legs" if ran else "no leg was run")
     faults += [f"{len(by_outcome[bad])} {bad}: {_some(by_outcome[bad])}" for bad in _BAD if by_outcome[bad]]
+    if asked := [
+        result.id for result in legs if result.outcome is Outcome.NEWER and not is_newer(result.since, engine.contract)
+    ]:
+        faults.append(f"{len(asked)} said to be newer than the engine's contract, and not: {_some(asked)}")
     excused = {exemption.need for exemption in exemptions if exemption.excused}
     if unexcused := [
         result.id
@@ -49,6 +54,11 @@ def faults_of(
     ]:
         faults.append(f"{len(unexcused)} not applicable without an excuse: {_some(unexcused)}")
     return tuple(faults)
+
+
+def is_newer(since: str, contract: str) -> bool:
+    """Whether a leg that arrived in contract `since` is too new for an engine of `contract`."""
+    return tuple(map(int, since.split("."))) > tuple(map(int, contract.split(".")))
 
 
 def _incomplete(legs: Sequence[LegResult], locked: Collection[str]) -> list[str]:

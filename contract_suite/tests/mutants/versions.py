@@ -10,7 +10,7 @@ from alkstore_mem.harness import MemHarness
 
 @mutant(kills=["versions/one_contract"])
 def implements_the_next_contract(patch):
-    patch.setattr(MemHarness, "contract", "1.1")
+    patch.setattr(MemHarness, "contract", "1.2")
 
 
 @mutant(kills=["versions/engine_pins_core"])

@@ -3,10 +3,11 @@
 import asyncio
 import os
 import warnings
+from random import Random
 from typing import Any
 
 from alkstore_core import StopToken
-from alkstore_core.errors import DatabaseError, LeadershipLostError
+from alkstore_core.errors import ConsumerFencedError, DatabaseError, LeadershipLostError
 
 from alkstore_contract_suite.child import Child
 
@@ -236,3 +237,48 @@ async def runs_schedules_until_it_lost(child: Child, seconds: int) -> str:
             await child.clock.sleep_until(until)  # it may look, and lose, before the parent moves the clock
             return "lost"
         return "ended"
+
+
+# mailboxes
+
+
+async def holds_a_batch(child: Child, name: str) -> None:
+    """Attach, check, and block with the batch in hand."""
+    async with child.open() as store:
+        mailbox = store.mailbox(name)
+        holder = await mailbox.attach(source="run", subject="7")
+        delivery = await mailbox.check(holder)
+        assert delivery is not None
+        await child.barrier("checked", [holder.generation, delivery.id])
+
+
+async def sends_mail(child: Child, name: str) -> None:
+    """Send a message by itself, and then one on a transaction, each when it is told to."""
+    async with child.open() as store:
+        await child.barrier("ready")
+        await store.mailbox(name).send("by itself")
+        await child.barrier("ready")
+        async with store.transaction() as tx:
+            await tx.send(name, "on a transaction")
+
+
+async def races_for_mail(child: Child, name: str, subject: str, rounds: int, seed: int) -> list[list[str]]:
+    """Attach now and then, check and acknowledge in between; the message ids of each batch that landed."""
+    draw = Random(seed)
+    landed: list[list[str]] = []
+    async with child.open() as store:
+        mailbox = store.mailbox(name)
+        await child.barrier("ready")
+        holder = await mailbox.attach(source="run", subject="7")
+        for _ in range(rounds):
+            try:
+                delivery = await mailbox.check(holder, draw.randrange(1, 8))
+                if delivery is not None:
+                    for _ in range(draw.randrange(3)):
+                        await asyncio.sleep(0)
+                    receipt = await mailbox.acknowledge(holder, delivery.id)
+                    assert not receipt.duplicate, f"{subject} acknowledged {delivery.id} twice"
+                    landed.append([message.id for message in delivery.messages])
+            except ConsumerFencedError:
+                holder = await mailbox.attach(source="run", subject="7")
+    return landed

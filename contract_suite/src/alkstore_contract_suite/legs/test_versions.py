@@ -4,6 +4,7 @@ from importlib.metadata import requires
 
 import alkstore_core
 import pytest
+from alkstore_core import Store
 from alkstore_core.errors import DatabaseError
 from packaging.requirements import Requirement
 
@@ -14,10 +15,10 @@ from alkstore_contract_suite.leg import leg
 
 
 @leg(rules="X1", since="1.0")
-async def test_one_contract(engine: EngineUnderTest) -> None:
-    """The engine, core and this suite speak one contract version."""
-    spoken = {engine.harness.contract, alkstore_core.CONTRACT_VERSION, CONTRACT_VERSION}
-    assert spoken == {CONTRACT_VERSION}
+async def test_one_contract(engine: EngineUnderTest, store: Store) -> None:
+    """Core and this suite speak one contract version, and the engine itself says which one its harness declares."""
+    assert {alkstore_core.CONTRACT_VERSION, CONTRACT_VERSION} == {CONTRACT_VERSION}
+    assert store.engine.contract == engine.harness.contract
     assert alkstore_core.__version__.split(".")[:2] == CONTRACT_VERSION.split(".")
 
 
