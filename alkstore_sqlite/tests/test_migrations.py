@@ -11,10 +11,11 @@ import aiosqlite
 import pytest
 from alkstore_core.errors import DatabaseError
 from alkstore_sqlite import SqliteStore
-from alkstore_sqlite.migrations import Migration, known_migrations, migrate, schema_version, split
+from alkstore_sqlite.migrations import Migration, known_migrations, migrate, schema_version, split, standing_objects
 
+_NEWEST = known_migrations()[-1].version
 _NEXT = Migration(
-    2,
+    _NEWEST + 1,
     "CREATE TABLE alkstore_extra (id INTEGER PRIMARY KEY, note TEXT) STRICT; -- with a ; in the comment\n"
     "ALTER TABLE alkstore_locks ADD COLUMN note TEXT;\n"
     "INSERT INTO alkstore_extra (note) VALUES ('a;b');",
@@ -41,7 +42,7 @@ def test_a_fresh_and_an_upgraded_file_end_up_the_same(tmp_path: Path) -> None:
     migrate(upgraded.cursor(), "upgraded", migrations)
     assert schema(fresh) == schema(upgraded)
     for connection in (fresh, upgraded):
-        assert schema_version(connection.cursor()) == 2
+        assert schema_version(connection.cursor()) == _NEXT.version
         assert connection.execute("SELECT note FROM alkstore_extra").fetchall() == [("a;b",)]
         connection.close()
 
@@ -55,12 +56,12 @@ def test_a_fault_at_any_statement_leaves_the_old_version_usable(tmp_path: Path, 
     statements = split(_NEXT.sql)
     statements.insert(broken_at, "INSERT INTO nowhere VALUES (1);")
     with pytest.raises(sqlite3.OperationalError):
-        migrate(connection.cursor(), "app", (*known_migrations(), Migration(2, "\n".join(statements))))
+        migrate(connection.cursor(), "app", (*known_migrations(), Migration(_NEXT.version, "\n".join(statements))))
     assert not connection.in_transaction
     assert schema(connection) == before
-    assert schema_version(connection.cursor()) == 1
+    assert schema_version(connection.cursor()) == _NEWEST
     migrate(connection.cursor(), "app", (*known_migrations(), _NEXT))
-    assert schema_version(connection.cursor()) == 2
+    assert schema_version(connection.cursor()) == _NEXT.version
     connection.close()
 
 
@@ -68,7 +69,7 @@ def test_a_newer_file_is_refused_by_the_migrations_too(tmp_path: Path) -> None:
     """The check is made again behind the gate: another process may have migrated meanwhile."""
     connection = connected(tmp_path / "app.db")
     migrate(connection.cursor(), "app", (*known_migrations(), _NEXT))
-    with pytest.raises(DatabaseError, match="schema version 2"):
+    with pytest.raises(DatabaseError, match=f"schema version {_NEXT.version}"):
         migrate(connection.cursor(), "app", known_migrations())
     connection.close()
 
@@ -81,6 +82,60 @@ def test_statements_are_split_at_their_ends_only() -> None:
         f"-- c;\n{trigger}",
         "SELECT 1;",
     ]
+
+
+def standing(path: Path) -> list[tuple[str, str]]:
+    connection = connected(path)
+    found = connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE type IN ('view', 'trigger') ORDER BY name"
+    ).fetchall()
+    connection.close()
+    return found
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP VIEW outstanding_deliveries",
+        "DROP TRIGGER alkstore_deliveries_guard",
+        "DROP TRIGGER alkstore_deliveries_guard; DROP VIEW outstanding_deliveries",
+        "DROP VIEW outstanding_deliveries; CREATE VIEW outstanding_deliveries AS SELECT * FROM alkstore_deliveries",
+    ],
+    ids=["view", "trigger", "both", "another"],
+)
+async def test_views_and_triggers_are_put_back(path: Path, damage: str) -> None:
+    """A view or trigger that is missing, or another one, is as it should be once a store was opened (M17)."""
+    async with SqliteStore.open(path) as store:
+        mailbox = store.mailbox("m")
+        holder = await mailbox.attach(source="run", subject="7")
+        await mailbox.send(1)
+        delivery = await mailbox.check(holder)
+    whole = standing(path)
+    assert whole == sorted((one.name, one.sql) for one in standing_objects())
+    connection = connected(path)
+    connection.executescript(damage)
+    connection.close()
+    assert standing(path) != whole
+    async with SqliteStore.open(path) as store:
+        again = await store.mailbox("m").check(holder)
+        assert (again.id, again.replayed) == (delivery.id, True)
+        assert (await store.mailbox("m").acknowledge(holder, delivery.id)).duplicate is False
+    assert standing(path) == whole
+
+
+async def test_a_store_of_the_first_schema_gets_mailboxes(path: Path) -> None:
+    """A file that an older version made is brought forward when it is opened, with what was in it."""
+    connection = connected(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    migrate(connection.cursor(), "app", known_migrations()[:1])
+    connection.execute("INSERT INTO alkstore_locks VALUES ('l', 'o', 7, 9999999999)")
+    connection.close()
+    async with SqliteStore.open(path) as store:
+        assert (await store.try_lock("l", "o", 10)).token == 7
+        await store.mailbox("m").send(1)
+    connection = connected(path)
+    assert schema_version(connection.cursor()) == _NEWEST
+    connection.close()
 
 
 async def test_an_application_keeps_its_own_tables_and_versions(path: Path) -> None:

@@ -2,6 +2,6 @@
 
 from alkstore_sqlite.store import SqliteStore
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = ["SqliteStore"]

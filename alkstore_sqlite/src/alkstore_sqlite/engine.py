@@ -50,6 +50,8 @@ class Autocommit(SqliteSession):
 class SqliteEngine(Engine):
     """One store's threads and connections on one database file."""
 
+    contract = "1.1"
+
     def __init__(self, database: Database, *, poll_interval: float, readers: int, clock: Clock) -> None:
         self.database = database
         self.clock = clock

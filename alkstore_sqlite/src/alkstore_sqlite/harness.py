@@ -1,5 +1,6 @@
 """How the contract suite drives the SQLite engine. Only the suite imports this module."""
 
+import json
 import sqlite3
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, closing
@@ -8,7 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote
 
 import aiosqlite
-from alkstore_contract_suite.harness import Address, Harness, JobCounts, LockRow, NativeTransaction, Witness
+from alkstore_contract_suite.harness import (
+    Address,
+    DeliveryRow,
+    Harness,
+    JobCounts,
+    LockRow,
+    MailboxRows,
+    NativeTransaction,
+    Witness,
+)
 from alkstore_core import Opening, Store, Transaction
 
 from alkstore_sqlite.store import SqliteStore
@@ -46,6 +56,22 @@ class SqliteWitness(Witness):
     async def lock(self, name: str) -> LockRow | None:
         rows = self._rows("SELECT owner, token, expires_at FROM alkstore_locks WHERE name = ?", name)
         return LockRow(*rows[0]) if rows else None
+
+    async def mailbox(self, name: str) -> MailboxRows:
+        unread = "SELECT id FROM alkstore_messages WHERE mailbox = ? AND read = 0 ORDER BY sequence"
+        deliveries = (
+            "SELECT id, message_ids, generation, created_at, acknowledged_at, fenced FROM alkstore_deliveries "
+            "WHERE mailbox = ? ORDER BY id"
+        )
+        outstanding = "SELECT id FROM outstanding_deliveries WHERE mailbox = ? ORDER BY id"
+        return MailboxRows(
+            tuple(row[0] for row in self._rows(unread, name)),
+            tuple(
+                DeliveryRow(id, tuple(json.loads(members)), generation, created_at, acknowledged_at, bool(fenced))
+                for id, members, generation, created_at, acknowledged_at, fenced in self._rows(deliveries, name)
+            ),
+            tuple(row[0] for row in self._rows(outstanding, name)),
+        )
 
     async def business(self) -> list[str]:
         return [value for (value,) in self._rows(_SELECT)]
@@ -110,7 +136,7 @@ class AlchemyNative(NativeTransaction):
 class SqliteHarness(Harness):
     """Stores on one file in the leg's directory."""
 
-    contract: ClassVar[str] = "1.0"
+    contract: ClassVar[str] = "1.1"
     durable: ClassVar[bool] = True
     multi_process: ClassVar[bool] = True
     server: ClassVar[bool] = False
@@ -170,6 +196,16 @@ class SqliteHarness(Harness):
     async def move_schema_version(self, by: int) -> None:
         with closing(sqlite3.connect(self._path)) as connection, connection:
             connection.execute("UPDATE alkstore_meta SET value = value + ? WHERE key = 'schema_version'", (by,))
+
+    async def insert_delivery(self, mailbox: str, message_ids: Sequence[str], *, acknowledged_at: int | None) -> None:
+        with closing(sqlite3.connect(self._path)) as connection, connection:
+            connection.execute(
+                "INSERT INTO alkstore_deliveries "
+                "(id, mailbox, source, subject, generation, message_ids, reach, created_at, acknowledged_at) "
+                "SELECT hex(randomblob(8)), ?1, 'by', 'hand', 0, ?2, max(sequence), 1, ?3 FROM alkstore_messages "
+                "WHERE id IN (SELECT value FROM json_each(?2))",
+                (mailbox, json.dumps(message_ids), acknowledged_at),
+            )
 
     async def spoil(self, tx: Transaction) -> None:
         def refuse_commit(action: int, argument: str | None, *_: str | None) -> int:

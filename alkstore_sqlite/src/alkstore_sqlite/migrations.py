@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from alkstore_core.errors import DatabaseError
 
+_OBJECT = re.compile(r"^CREATE (VIEW|TRIGGER) (\w+)", re.MULTILINE)
 _FILE = re.compile(r"(\d{4})_\w+\.sql")
 
 
@@ -16,6 +17,48 @@ class Migration(NamedTuple):
 
     version: int
     sql: str
+
+
+class StandingObject(NamedTuple):
+    """A view or a trigger that stands in every file: what it is, its name, and the statement that makes it."""
+
+    kind: str
+    name: str
+    sql: str
+
+
+def standing_objects() -> tuple[StandingObject, ...]:
+    """The views and triggers of `sql/outstanding.sql`, in the order in which they can be made."""
+    statements = split(files("alkstore_sqlite").joinpath("sql", "outstanding.sql").read_text("utf-8"))
+    found = ((_OBJECT.search(statement), statement) for statement in statements)
+    return tuple(
+        StandingObject(match[1], match[2], statement[match.start() :].removesuffix(";"))
+        for match, statement in found
+        if match is not None
+    )
+
+
+def is_standing(cursor: sqlite3.Cursor) -> bool:
+    """Whether every view and trigger is there, and as this package has it."""
+    cursor.execute("SELECT name, sql FROM sqlite_master WHERE type IN ('view', 'trigger')")
+    stored = dict(cursor.fetchall())
+    return all(stored.get(one.name) == one.sql for one in standing_objects())
+
+
+def restore(cursor: sqlite3.Cursor) -> None:
+    """Put back what `is_standing` misses (M17), in a transaction of its own."""
+    cursor.execute("BEGIN IMMEDIATE")
+    try:
+        if not is_standing(cursor):
+            for one in reversed(standing_objects()):
+                cursor.execute(f"DROP {one.kind} IF EXISTS {one.name}")
+            for one in standing_objects():
+                cursor.execute(one.sql)
+        cursor.execute("COMMIT")
+    except BaseException:
+        if cursor.connection.in_transaction:
+            cursor.execute("ROLLBACK")
+        raise
 
 
 def known_migrations() -> tuple[Migration, ...]:

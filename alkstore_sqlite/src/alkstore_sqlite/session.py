@@ -4,15 +4,15 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from alkstore_core.engine import Claim, Firing, LockGrant, NewSchedule, Session
+from alkstore_core.engine import Claim, Firing, LockGrant, MailboxSession, NewSchedule, Refusal, Session
 from alkstore_core.options import JobStamp
-from alkstore_core.values import Job, StreamEvent
+from alkstore_core.values import Acknowledgement, Delivery, Holder, Job, Message, StreamEvent
 
-from alkstore_sqlite import locks, notify, queues, scheduler, streams
+from alkstore_sqlite import locks, mailboxes, notify, queues, scheduler, streams
 from alkstore_sqlite.commits import Build, Undo
 
 
-class SqliteSession(Session):
+class SqliteSession(Session, MailboxSession):
     """The primitives over two ways to run an operation: `_write` and `_read`."""
 
     @abstractmethod
@@ -126,6 +126,45 @@ class SqliteSession(Session):
     async def fire_next(self, leader: LockGrant) -> Firing:
         firing: Firing = await self._write(scheduler.fire_next, leader)
         return firing
+
+    async def insert_message(self, mailbox: str, id: str, type: str | None, payload: bytes) -> None:
+        await self._write(mailboxes.insert_message, mailbox, id, type, payload)
+
+    async def attach_consumer(self, mailbox: str, source: str, subject: str) -> int:
+        generation: int = await self._write(mailboxes.attach_consumer, mailbox, source, subject)
+        return generation
+
+    async def adopt_mailbox(self, mailbox: str, source: str, subject: str) -> int | None:
+        generation: int | None = await self._write(mailboxes.adopt_mailbox, mailbox, source, subject)
+        return generation
+
+    async def check_mailbox(
+        self, mailbox: str, holder: Holder, limit: int, types: Sequence[str] | None, fresh_id: str
+    ) -> Delivery | Refusal | None:
+        answer: Delivery | Refusal | None
+        answer = await self._write(mailboxes.check_mailbox, mailbox, holder, limit, types, fresh_id)
+        return answer
+
+    async def acknowledge_delivery(self, mailbox: str, holder: Holder, delivery_id: str) -> Acknowledgement | Refusal:
+        answer: Acknowledgement | Refusal
+        answer = await self._write(mailboxes.acknowledge_delivery, mailbox, holder, delivery_id)
+        return answer
+
+    async def mark_read(self, mailbox: str, message_ids: Sequence[str]) -> int:
+        marked: int = await self._write(mailboxes.mark_read, mailbox, message_ids)
+        return marked
+
+    async def settle_consumer(self, mailbox: str, source: str, subject: str, *, settled: bool) -> bool:
+        changed: bool = await self._write(mailboxes.settle_consumer, mailbox, source, subject, settled)
+        return changed
+
+    async def pending_messages(self, mailbox: str) -> list[Message]:
+        pending: list[Message] = await self._read(mailboxes.pending_messages, mailbox)
+        return pending
+
+    async def reroute_messages(self, mailbox: str, to: str) -> int:
+        moved: int = await self._write(mailboxes.reroute_messages, mailbox, to)
+        return moved
 
 
 def _give_back(claims: list[Claim]) -> tuple[Build, tuple[Any, ...]] | None:

@@ -11,7 +11,7 @@ from alkstore_core.errors import AlkstoreError, DatabaseError
 from alkstore_sqlite.database import Database
 from alkstore_sqlite.failures import is_busy
 from alkstore_sqlite.gate import Gate
-from alkstore_sqlite.migrations import known_migrations, migrate, refuse_newer, schema_version
+from alkstore_sqlite.migrations import is_standing, known_migrations, migrate, refuse_newer, restore, schema_version
 
 
 class Setup:
@@ -94,13 +94,13 @@ class Setup:
             version = schema_version(cursor)
             refuse_newer(version, self._database.path, known_migrations())
             mode: str = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+            return mode == "wal" and version == known_migrations()[-1].version and is_standing(cursor)
         except sqlite3.OperationalError as error:
             if is_busy(error):
                 return False
             raise
         finally:
             connection.close()
-        return mode == "wal" and version == known_migrations()[-1].version
 
     def _prepare(self, deadline: float) -> None:
         database = self._database
@@ -115,6 +115,7 @@ class Setup:
                         "folder may be read-only, or on a network file system"
                     )
                 migrate(cursor, database.path, known_migrations())
+                restore(cursor)
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() >= deadline:
                     raise
