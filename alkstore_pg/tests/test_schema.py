@@ -125,6 +125,11 @@ async def test_a_role_without_create_rights_runs_on_a_prepared_schema(dsn, plain
             await store.schedule("s", "@every 1s", "work", {})
             assert await store.unschedule("s")
             assert await store.stream("s").trim_to(100) == 1
+            mailbox = store.mailbox("m")
+            holder = await mailbox.attach(source="run", subject="7")
+            await mailbox.send(1)
+            delivery = await mailbox.check(holder)
+            assert (await mailbox.acknowledge(holder, delivery.id)).duplicate is False
         with pytest.raises(DatabaseError, match="migrate=False"):
             await PgStore.open(own, schema="other")
     finally:

@@ -10,6 +10,7 @@ from alkstore_core.waiting import Backoff
 from alkstore_core.wakes import stream_topic
 
 from alkstore_pg.locks import LockPrimitives
+from alkstore_pg.mailboxes import MailboxPrimitives
 from alkstore_pg.notify import NotifyPrimitives
 from alkstore_pg.primitives import Orphaned
 from alkstore_pg.queues import QueuePrimitives
@@ -26,7 +27,9 @@ _LONGEST_LOOK_S = 0.25
 _log = logging.getLogger("alkstore.pg")
 
 
-class AutocommitSession(QueuePrimitives, StreamPrimitives, NotifyPrimitives, LockPrimitives, SchedulerPrimitives):
+class AutocommitSession(
+    QueuePrimitives, StreamPrimitives, NotifyPrimitives, LockPrimitives, SchedulerPrimitives, MailboxPrimitives
+):
     """Runs everything through the dispatcher."""
 
     def __init__(

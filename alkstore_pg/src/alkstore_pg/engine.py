@@ -45,6 +45,8 @@ class PgEngine(Engine):
         clock: a clock in place of the server's, for tests.
     """
 
+    contract = "1.1"
+
     def __init__(
         self, dialling: Dialling, schema: str, *, migrate: bool, operation_timeout: float, clock: Clock | None
     ) -> None:

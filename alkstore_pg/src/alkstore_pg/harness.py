@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import asyncpg
-from alkstore_contract_suite.harness import Address, Harness, JobCounts, LockRow, NativeTransaction, Witness
+from alkstore_contract_suite.harness import (
+    Address,
+    DeliveryRow,
+    Harness,
+    JobCounts,
+    LockRow,
+    MailboxRows,
+    NativeTransaction,
+    Witness,
+)
 from alkstore_core import Opening, Store, Transaction
 
 from alkstore_pg.databases import Databases, name_of
@@ -60,6 +69,19 @@ class PgWitness(Witness):
     async def lock(self, name: str) -> LockRow | None:
         rows = await self._rows("SELECT owner, token, expires_at FROM alkstore.locks WHERE name = $1", name)
         return LockRow(*rows[0]) if rows else None
+
+    async def mailbox(self, name: str) -> MailboxRows:
+        unread = "SELECT id FROM alkstore.messages WHERE mailbox = $1 AND NOT read ORDER BY sequence"
+        deliveries = (
+            "SELECT id, message_ids, generation, created_at, acknowledged_at, fenced FROM alkstore.deliveries "
+            "WHERE mailbox = $1 ORDER BY id"
+        )
+        outstanding = "SELECT id FROM alkstore.outstanding_deliveries WHERE mailbox = $1 ORDER BY id"
+        return MailboxRows(
+            tuple(row[0] for row in await self._rows(unread, name)),
+            tuple(DeliveryRow(row[0], tuple(row[1]), *row[2:]) for row in await self._rows(deliveries, name)),
+            tuple(row[0] for row in await self._rows(outstanding, name)),
+        )
 
     async def business(self) -> list[str]:
         return [row[0] for row in await self._rows(_SELECT)]
@@ -126,7 +148,7 @@ class AlchemyNative(NativeTransaction):
 class PgHarness(Harness):
     """Stores in a database of the leg's own."""
 
-    contract: ClassVar[str] = "1.0"
+    contract: ClassVar[str] = "1.1"
     durable: ClassVar[bool] = True
     multi_process: ClassVar[bool] = True
     server: ClassVar[bool] = True
@@ -223,6 +245,21 @@ class PgHarness(Harness):
                 "UPDATE alkstore.migrations SET version = version + $1 "
                 "WHERE version = (SELECT max(version) FROM alkstore.migrations)",
                 by,
+            )
+        finally:
+            await connection.close()
+
+    async def insert_delivery(self, mailbox: str, message_ids: Sequence[str], *, acknowledged_at: int | None) -> None:
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            await connection.execute(
+                "INSERT INTO alkstore.deliveries "
+                "(id, mailbox, source, subject, generation, message_ids, reach, created_at, acknowledged_at) "
+                "SELECT gen_random_uuid(), $1, 'by', 'hand', 0, $2, max(sequence), 1, $3 FROM alkstore.messages "
+                "WHERE id = ANY ($2)",
+                mailbox,
+                list(message_ids),
+                acknowledged_at,
             )
         finally:
             await connection.close()

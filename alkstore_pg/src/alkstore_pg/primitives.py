@@ -55,3 +55,7 @@ class Primitives(Session):
     @abstractmethod
     def now_given(self) -> int | None:
         """The time for statements: None for the server's, or what the store's clock shows."""
+
+    async def announce(self, topic: str) -> None:
+        """Wake `topic`, of which only the statement's answer told that it must be."""
+        self.wake((topic,))

@@ -12,6 +12,7 @@ from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError,
 
 from alkstore_pg.connections import Connection, driver_connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
+from alkstore_pg.mailboxes import MailboxPrimitives
 from alkstore_pg.notify import NotifyPrimitives, channel_of, channels_of
 from alkstore_pg.outcome import Outcome
 from alkstore_pg.patience import Patience
@@ -24,7 +25,9 @@ from alkstore_pg.streams import StreamPrimitives
 from alkstore_pg.tasks import Tasks, unbroken
 
 
-class InTransaction(QueuePrimitives, StreamPrimitives, NotifyPrimitives, SchedulerPrimitives, EngineTransaction):
+class InTransaction(
+    QueuePrimitives, StreamPrimitives, NotifyPrimitives, SchedulerPrimitives, MailboxPrimitives, EngineTransaction
+):
     """What both kinds do: one statement at a time on one connection.
 
     A statement that has begun is seen through, although its caller is cancelled: cut short on the server, it would take
@@ -310,6 +313,10 @@ class Enlisted(InTransaction):
 
     def wake(self, topics: Iterable[str]) -> None:
         raise NotImplementedError  # only claims and schedules wake so, and they are never enlisted
+
+    async def announce(self, topic: str) -> None:
+        for channel in channels_of(self.schema, (topic,)):
+            await self._fetch("notify", (channel, ""), ())
 
     async def _fetch_now(self, name: str, arguments: Row, topics: Iterable[str]) -> Records:
         try:
