@@ -18,6 +18,14 @@ class Migration(NamedTuple):
     version: int
     sql: str
 
+    def statements(self) -> list[str]:
+        """All that it does, its version written down at the end."""
+        versioned = (
+            f"INSERT INTO alkstore_meta (key, value) VALUES ('schema_version', {self.version}) "  # noqa: S608 - a number
+            "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+        )
+        return [*split(self.sql), versioned]
+
 
 class StandingObject(NamedTuple):
     """A view or a trigger that stands in every file: what it is, its name, and the statement that makes it."""
@@ -45,15 +53,19 @@ def is_standing(cursor: sqlite3.Cursor) -> bool:
     return all(stored.get(one.name) == one.sql for one in standing_objects())
 
 
+def restoring() -> list[str]:
+    """The statements that make every view and trigger anew, whatever is there."""
+    objects = standing_objects()
+    return [f"DROP {one.kind} IF EXISTS {one.name}" for one in reversed(objects)] + [one.sql for one in objects]
+
+
 def restore(cursor: sqlite3.Cursor) -> None:
     """Put back what `is_standing` misses (M17), in a transaction of its own."""
     cursor.execute("BEGIN IMMEDIATE")
     try:
         if not is_standing(cursor):
-            for one in reversed(standing_objects()):
-                cursor.execute(f"DROP {one.kind} IF EXISTS {one.name}")
-            for one in standing_objects():
-                cursor.execute(one.sql)
+            for statement in restoring():
+                cursor.execute(statement)
         cursor.execute("COMMIT")
     except BaseException:
         if cursor.connection.in_transaction:
@@ -122,13 +134,8 @@ def migrate(cursor: sqlite3.Cursor, path: str, migrations: Sequence[Migration]) 
             version = schema_version(cursor)
             refuse_newer(version, path, migrations)
             if version < migration.version:
-                for statement in split(migration.sql):
+                for statement in migration.statements():
                     cursor.execute(statement)
-                cursor.execute(
-                    "INSERT INTO alkstore_meta (key, value) VALUES ('schema_version', ?) "
-                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-                    (migration.version,),
-                )
             cursor.execute("COMMIT")
         except BaseException:
             if cursor.connection.in_transaction:
