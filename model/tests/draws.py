@@ -13,6 +13,7 @@ STREAMS = ("s", "t")
 CONSUMERS = ("c", "__alkstore_d")
 OUTBOX = "o"
 CHANNEL = "n"
+MAILBOXES = ("m", "n")
 LONGEST = 10**6
 """A limit above whatever is there."""
 
@@ -31,6 +32,7 @@ stores = st.integers(0, 1)
 queues = st.sampled_from((QUEUES[0], QUEUES[0], QUEUES[0], QUEUES[1]))
 any_queues = st.sampled_from((QUEUES[0], QUEUES[0], QUEUES[0], QUEUES[1], OUTBOX))
 streams = st.sampled_from(STREAMS)
+mailboxes = st.sampled_from((MAILBOXES[0], MAILBOXES[0], MAILBOXES[0], MAILBOXES[1]))
 consumers = st.sampled_from(CONSUMERS)
 workers = st.sampled_from(("w", "w", "v", "__alkstore_u"))
 keys = st.sampled_from((None, None, "k", " "))

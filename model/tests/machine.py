@@ -218,7 +218,7 @@ class Machine(RuleBasedStateMachine):
         for name in Snapshot.__slots__:
             self.compare(f"{name} after {what}", [getattr(one, name) for one in seen])
         if self.before is not None and not self.waiting:
-            for name in ("jobs", "events", "offsets"):
+            for name in ("jobs", "events", "offsets", "mail"):
                 self.expect(f"{name} seen by others, after {what}", getattr(seen[0], name), getattr(self.before, name))
         if self.model.tx is not None:
             inside = [await self.owner.do(side.inside) for side in self.sides]

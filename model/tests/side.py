@@ -14,13 +14,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from alkstore_contract_suite.harness import JobCounts, NativeTransaction
-from alkstore_core import EventReceiver, Job, JobState, Store, StreamEvent, Transaction, Wake, WakeReceiver
+from alkstore_contract_suite.harness import JobCounts, MailboxRows, NativeTransaction
+from alkstore_core import (
+    Delivery,
+    EventReceiver,
+    Job,
+    JobState,
+    Message,
+    Store,
+    StreamEvent,
+    Transaction,
+    Wake,
+    WakeReceiver,
+)
 from alkstore_core.engine import Claim, LockGrant
 from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError
 from alkstore_core.numbers import INT64_MIN
 from alkstore_core.outbox import backing_queue
-from draws import CHANNEL, CONSUMERS, LONGEST, OUTBOX, QUEUES, STREAMS, Newest
+from draws import CHANNEL, CONSUMERS, LONGEST, MAILBOXES, OUTBOX, QUEUES, STREAMS, Newest
 from drivers import PATIENCE_S, Driver
 
 ALL_QUEUES = (*QUEUES, backing_queue(OUTBOX))
@@ -104,6 +115,7 @@ class Snapshot:
     offsets: dict[tuple[str, str], object]
     next_due: dict[str, int | None]
     next_fire: int | None
+    mail: dict[str, list[object]]
 
 
 class Side:
@@ -121,6 +133,10 @@ class Side:
         self.tokens: dict[str, Numbers] = {}
         self.claims: list[Claim] = []
         self.grants: list[LockGrant] = []
+        self.messages: list[str] = []
+        self.deliveries: list[str] = []
+        self.members: dict[str, list[str]] = {}
+        self.generations: dict[tuple[str, str, str], int] = {}
         self.receivers: list[tuple[int, EventReceiver]] = []
         self.tx: Transaction | None = None
         self.native: NativeTransaction | None = None
@@ -275,6 +291,56 @@ class Side:
         standing = numbers.standing()
         return numbers.number(standing[-1 - which.back]) if which.back < len(standing) else 0
 
+    def made_message(self, id: str) -> int:
+        """Note a new message; its place. One that is rolled back keeps it: an id is never given out again."""
+        if id in self.messages:
+            raise DisagreementError(f"the message id {id} was given out twice")
+        self.messages.append(id)
+        return len(self.messages) - 1
+
+    def message_id(self, back: int) -> str:
+        """The engine's id for the message sent `back` before the latest."""
+        return self.messages[-1 - back] if back < len(self.messages) else "nothing"
+
+    def delivery_id(self, which: Newest) -> str:
+        """The engine's id for the delivery that was drawn."""
+        return self.deliveries[-1 - which.back] if which.back < len(self.deliveries) else "nothing"
+
+    def batch(self, which: Newest) -> list[str]:
+        """The engine's ids for the messages of that delivery."""
+        return self.members.get(self.delivery_id(which), [])
+
+    def message(self, message: Message) -> object:
+        """A message as every side shows it."""
+        return self.messages.index(message.id), message.mailbox, message.type, message.payload, message.created_at
+
+    def delivery(self, delivery: Delivery | None) -> object:
+        """Note a delivery, if it is a new one; what every side shows of it."""
+        if delivery is None:
+            return None
+        if not delivery.replayed:
+            self.deliveries.append(delivery.id)
+            self.members[delivery.id] = [message.id for message in delivery.messages]
+        place = self.deliveries.index(delivery.id)
+        messages = [self.message(message) for message in delivery.messages]
+        return place, delivery.mailbox, messages, delivery.created_at, delivery.replayed
+
+    def mail_rows(self, rows: MailboxRows) -> tuple[object, list[object], list[int]]:
+        """What is stored of a mailbox, as every side shows it."""
+        deliveries = [
+            (
+                self.deliveries.index(row.id),
+                [self.messages.index(id) for id in row.message_ids],
+                row.generation,
+                row.created_at,
+                row.acknowledged_at,
+                row.fenced,
+            )
+            for row in rows.deliveries
+        ]
+        unread = [self.messages.index(id) for id in rows.unread]
+        return unread, sorted(deliveries, key=repr), sorted(self.deliveries.index(id) for id in rows.outstanding)
+
     # what is there to see
 
     async def snapshot(self, on: int) -> Snapshot:
@@ -282,11 +348,12 @@ class Side:
         session, now = self.stores[on].session(), self.harness.clock.now()
         standing = [place for place in self.jobs.standing() if place not in self._gone]
         pairs = [(stream, consumer) for stream in STREAMS for consumer in CONSUMERS]
-        jobs, events, offsets, due, next_fire = await asyncio.gather(
+        jobs, events, offsets, due, mail, next_fire = await asyncio.gather(
             _all([session.find_job(self.jobs.number(place), None) for place in standing]),
             _all([session.read_events(stream, INT64_MIN, LONGEST) for stream in STREAMS]),
             _all([session.get_offset(stream, consumer) for stream, consumer in pairs]),
             _all([session.next_due(queue) for queue in ALL_QUEUES]),
+            _all([self.stores[on].mailbox(name).pending() for name in MAILBOXES]),
             session.next_fire(),
         )
         if self.tx is None and self.native is None:  # a job that has gone does not come back
@@ -298,6 +365,7 @@ class Side:
             # What is due already is due now, whenever that was.
             {queue: None if at is None else max(at, now) for queue, at in zip(ALL_QUEUES, due, strict=True)},
             next_fire,
+            {name: [self.message(one) for one in seen] for name, seen in zip(MAILBOXES, mail, strict=True)},
         )
 
     async def inside(self) -> dict[str, object]:

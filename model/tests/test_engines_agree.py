@@ -9,6 +9,7 @@ from drivers import DRIVERS, Driver
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from machine import Machine, is_deep
+from mailbox_operations import MailboxOperations
 from queue_operations import OutboxOperations, QueueOperations, ScheduleOperations
 from store_operations import StoreOperations, TimeOperations
 from stream_operations import LockOperations, StreamOperations
@@ -27,12 +28,21 @@ class Transactions(TransactionOperations, StreamOperations, StoreOperations):
     """Transactions, streams, and stores that end."""
 
 
+class Mailboxes(MailboxOperations, TimeOperations):
+    """Mail, and time."""
+
+
+class MailTransactions(MailboxOperations, TransactionOperations):
+    """Mail, and the transactions that it rides on."""
+
+
 class Everything(
     QueueOperations,
     OutboxOperations,
     ScheduleOperations,
     StreamOperations,
     LockOperations,
+    MailboxOperations,
     TransactionOperations,
     StoreOperations,
     TimeOperations,
@@ -66,7 +76,7 @@ def compare(
 
 
 @pytest.mark.parametrize("driver", DRIVERS[1:], ids=lambda driver: driver.name)
-@pytest.mark.parametrize("machine", [Queues, Schedules, Transactions, Everything])
+@pytest.mark.parametrize("machine", [Queues, Schedules, Transactions, Mailboxes, MailTransactions, Everything])
 def test_engines_agree(machine: type[Machine], driver: type[Driver]) -> None:
     """Every engine gives the same answers, refusals and rows as memory, step by step."""
     compare(machine, (DRIVERS[0], driver), times=10 if is_deep() else 1, again=not is_deep())

@@ -9,7 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alkstore_core import Job, JobHandle, Lock, Outbox, Queue, Schedule, Store, Stream, StreamEvent, Transaction, Worker
+from alkstore_core import (
+    Acknowledgement,
+    Delivery,
+    Holder,
+    Job,
+    JobHandle,
+    Lock,
+    Mailbox,
+    Message,
+    Outbox,
+    Queue,
+    Schedule,
+    Store,
+    Stream,
+    StreamEvent,
+    Transaction,
+    Worker,
+)
 from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError, PayloadTooLargeError
 from alkstore_core.numbers import INT64_MAX
 from drivers import DRIVERS, PATIENCE_S, Driver
@@ -59,10 +76,12 @@ class Subjects:
     outbox: Outbox
     handle: JobHandle
     lock: Lock
+    mailbox: Mailbox
+    holder: Holder
 
 
 async def made(store: Store) -> Subjects:
-    """A store with a claimed job, two waiting, two events, a delivery and a lock."""
+    """A store with a claimed job, two waiting, two events, a delivery, a lock, and a mailbox with a consumer."""
     queue, stream, outbox = store.queue("n", visibility_timeout_s=INT64_MAX), store.stream("n"), store.outbox("n")
     await queue.enqueue_many([1, 2, 3])
     handle = await queue.claim_one("w")
@@ -71,7 +90,15 @@ async def made(store: Store) -> Subjects:
     lock = await store.try_lock("held", "w", INT64_MAX)
     assert handle is not None
     assert lock is not None
-    return Subjects(store, queue, stream, outbox, handle, lock)
+    mailbox = store.mailbox("n")
+    holder = await mailbox.attach(source="w", subject="w")
+    await mailbox.send(1)
+    return Subjects(store, queue, stream, outbox, handle, lock, mailbox, holder)
+
+
+async def sent(sending: Awaitable[str]) -> str:
+    """A message, whose id is an engine's own."""
+    return (await sending).partition("_")[0]
 
 
 async def nothing(_: object) -> None:
@@ -138,6 +165,35 @@ CALLS: dict[str, tuple[Call, dict[str, Kind]]] = {
     "Stream.subscribe": (lambda its, **a: opened(its.stream.subscribe(**a)), {"consumer": FREE_NAMES}),
     "Outbox.enqueue": (lambda its, **a: its.outbox.enqueue(**a), {"payload": PAYLOADS, **ENQUEUE}),
     "Outbox.run_once": (lambda its, **a: its.outbox.run_once(**a, delivery=nothing), {"worker_id": FREE_NAMES}),
+    "Store.mailbox": (lambda its, **a: at_once(its.store.mailbox(**a)), {"name": NAMES}),
+    "Mailbox.send": (lambda its, **a: sent(its.mailbox.send(**a)), {"payload": PAYLOADS, "type": KEYS}),
+    "Mailbox.attach": (lambda its, **a: its.mailbox.attach(**a), {"source": FREE_NAMES, "subject": FREE_NAMES}),
+    "Mailbox.adopt": (lambda its, **a: its.mailbox.adopt(**a), {"source": FREE_NAMES, "subject": FREE_NAMES}),
+    "Mailbox.settle": (lambda its, **a: its.mailbox.settle(**a), {"source": FREE_NAMES, "subject": FREE_NAMES}),
+    "Mailbox.reopen": (lambda its, **a: its.mailbox.reopen(**a), {"source": FREE_NAMES, "subject": FREE_NAMES}),
+    "Mailbox.check": (
+        lambda its, **a: its.mailbox.check(its.holder, **a),
+        {"limit": NUMBERS, "types": KEY_LISTS},
+    ),
+    "Mailbox.check as": (
+        lambda its, source, subject, generation: its.mailbox.check(Holder(source, subject, generation)),
+        {"source": FREE_NAMES, "subject": FREE_NAMES, "generation": NUMBERS},
+    ),
+    "Mailbox.check by": (lambda its, **a: its.mailbox.check(**a), {"holder": THINGS}),
+    "Mailbox.acknowledge": (
+        lambda its, **a: its.mailbox.acknowledge(its.holder, **a),
+        {"delivery_id": FREE_NAMES},
+    ),
+    "Mailbox.mark_read": (lambda its, **a: its.mailbox.mark_read(**a), {"message_ids": KEY_LISTS}),
+    "Mailbox.reroute": (lambda its, **a: its.mailbox.reroute(**a), {"to": NAMES}),
+    "Transaction.send": (
+        lambda its, **a: sent(within(its.store, lambda tx: tx.send(**a))),
+        {"mailbox": NAMES, "payload": PAYLOADS, "type": KEYS},
+    ),
+    "Transaction.mark_read": (
+        lambda its, **a: within(its.store, lambda tx: tx.mark_read(**a)),
+        {"mailbox": NAMES, "message_ids": KEY_LISTS},
+    ),
     "Lock.renew": (lambda its, **a: its.lock.renew(**a), {"ttl": NUMBERS}),
     "Worker": (
         lambda its, **a: at_once(Worker(its.queue, nothing, **a)),
@@ -218,8 +274,12 @@ class Refusal:
 def shape(result: Any) -> object:
     """A result without ids and offsets."""
     match result:
-        case bool() | None | str() | Schedule():
+        case bool() | None | str() | Schedule() | Holder() | Acknowledgement():
             return result
+        case Delivery():
+            return [shape(message) for message in result.messages], result.created_at, result.replayed
+        case Message():
+            return replace(result, id="")
         case int():
             return "a number"
         case list():

@@ -5,19 +5,21 @@ from dataclasses import replace
 
 import pytest
 from alkstore_core.numbers import saturating_add
-from alkstore_mem import backlog, queues
+from alkstore_mem import backlog, mailboxes, queues
 from alkstore_mem.database import Changes
 from alkstore_mem.locks import LockSession
+from alkstore_mem.mailboxes import MailboxSession
 from alkstore_mem.queues import QueueSession
 from alkstore_mem.scheduler import SchedulerSession
 from alkstore_mem.streams import StreamSession
 from alkstore_mem.transaction import MemTransaction
+from alkstore_sqlite.mailboxes import SQL as MAIL
 from alkstore_sqlite.queues import SQL
 from drivers import MemDriver, SqliteDriver
 from hypothesis import Phase
 from machine import Machine
 from side import DisagreementError
-from test_engines_agree import Queues, Schedules, Transactions, compare
+from test_engines_agree import Mailboxes, Queues, Schedules, Transactions, compare
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -139,6 +141,51 @@ def registering_again_restarts_a_schedule(patch):
         await put_schedule(self, schedule)
 
     patch.setattr(SchedulerSession, "put_schedule", restart)
+
+
+@fault(Mailboxes)
+def fencing_leaves_what_is_all_read(patch):
+    def fence(changes, mailbox):
+        row = mailboxes.outstanding(changes, mailbox)
+        if row is not None:
+            changes.put(changes.database.deliveries, row.id, replace(row, fenced=True))
+
+    patch.setattr(mailboxes, "_fence", fence)
+
+
+@fault(Mailboxes)
+def suppression_acknowledges(patch):
+    right = MailboxSession.mark_read
+
+    async def mark_read(self, mailbox, ids):
+        with await self.reading() as changes:
+            held = mailboxes.outstanding(changes, mailbox)
+        marked = await right(self, mailbox, ids)
+        with await self.writing() as changes:
+            if held is not None and mailboxes.outstanding(changes, mailbox) is None:
+                changes.put(changes.database.deliveries, held.id, replace(held, acknowledged_at=self.now()))
+        return marked
+
+    patch.setattr(MailboxSession, "mark_read", mark_read)
+
+
+@fault(Mailboxes)
+def sqlite_suppresses_mail_of_other_mailboxes(patch):
+    patch.setattr(MAIL, "mark_read", MAIL.mark_read.replace("+mailbox = ?", "? IS NOT NULL"))
+
+
+@fault(Mailboxes)
+def sqlite_pending_shows_what_is_handed_out(patch):
+    patch.setattr(MAIL, "pending", MAIL.pending.replace("AND id NOT IN (SELECT member.value", "AND 0 NOT IN (SELECT 1"))
+
+
+@fault(Mailboxes)
+def sqlite_reroutes_to_the_end(patch):
+    patch.setattr(
+        MAIL,
+        "reroute",
+        MAIL.reroute.replace("SET mailbox = ?", "SET sequence = sequence + 100000, mailbox = ?"),
+    )
 
 
 @pytest.mark.parametrize(("plant", "machine"), FAULTS, ids=lambda one: one.__name__)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import draws
-from alkstore_core import Transaction
+from alkstore_core import Holder, Transaction
 from alkstore_core.outbox import backing_queue
 from draws import CHANNEL, OUTBOX
 from hypothesis import strategies as st
@@ -23,6 +23,9 @@ WRITES: dict[str, Callable[[Side, int], Awaitable[object]]] = {
     "try_lock": lambda side, on: side.stores[on].try_lock("l", "w", 10),
     "schedule": lambda side, on: side.stores[on].schedule("x", "@every 1h", "a", 1),
     "notify": lambda side, on: side.stores[on].notify(CHANNEL),
+    "send": lambda side, on: side.stores[on].mailbox("m").send(1),
+    "check": lambda side, on: side.stores[on].mailbox("m").check(Holder("run", "7", 1)),
+    "mark_read": lambda side, on: side.stores[on].mailbox("m").mark_read(["x"]),
     "begin_tx": lambda side, on: side.stores[on].begin_tx(),
 }
 """Writes outside of the transaction, for the task that holds it."""
@@ -305,7 +308,7 @@ class TransactionOperations(Machine):
         if promised is None:
             return
         if not committed:
-            for name in ("jobs", "events", "offsets"):
+            for name in ("jobs", "events", "offsets", "mail"):
                 self.expect(f"{name} after {what}", getattr(seen[0], name), getattr(promised, name))
             return
         shown = {
