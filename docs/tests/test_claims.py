@@ -91,7 +91,7 @@ def test_ci_runs_what_the_readme_says():
     assert demo.removesuffix("demo") == tests.removesuffix("tests")
 
 
-@pytest.mark.parametrize("mechanism", ["queues", "streams", "notify", "locks", "scheduler"])
+@pytest.mark.parametrize("mechanism", ["queues", "streams", "notify", "locks", "scheduler", "mailboxes"])
 def test_the_readme_shows_where_each_mechanism_is(mechanism):
     """Its row links to core's file, every engine's and all of the legs'."""
     (row,) = (line for line in README.splitlines() if line.startswith("|") and f"alkstore_core/{mechanism}.py" in line)
