@@ -1,6 +1,7 @@
 """``alkstore-contract``: run the legs on an engine, list them, compare reports, check a report."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -14,7 +15,7 @@ from alkstore_contract_suite.catalogue import DuplicateLegError, UnknownLegError
 from alkstore_contract_suite.engines import UnknownEngineError, find_engine
 from alkstore_contract_suite.harness import HarnessError
 from alkstore_contract_suite.matrix import matrix_of, summary_of
-from alkstore_contract_suite.report import Report
+from alkstore_contract_suite.report import Outcome, Report
 from alkstore_contract_suite.running import run_legs
 from alkstore_contract_suite.verdict import check_report
 
@@ -58,6 +59,14 @@ def run(
         _console.print(
             Text(f"without {exemption.need} ({apart} legs not applicable): {exemption.reason}", "yellow"),
             soft_wrap=True,
+        )
+    arrived = Counter(result.since for result in report.legs if result.outcome is Outcome.NEWER)
+    for since, apart in sorted(arrived.items()):
+        _console.print(
+            Text(
+                f"n/a: arrived in {since}, after this engine's contract {report.engine.contract}: {apart} legs",
+                "yellow",
+            )
         )
     _console.print(Text(report.verdict, "bold green" if report.conformant else "bold red"), soft_wrap=True)
     sys.exit(not report.conformant)

@@ -29,7 +29,7 @@ SELECT m.id, iif(m.run_id IS NULL, '', m.run_id || ':') || m.recipient, nullif(m
         WHEN typeof(m.payload) = 'blob' OR json_valid(m.payload) THEN m.payload
         ELSE json_quote(m.payload)
     END AS BLOB),
-    iif(m.read, 1, 0), m.created_at
+    iif(m.read, 1, 0), coalesce(m.created_at, 0)
 FROM main.messages AS m ORDER BY m.sequence, m.created_at, m.id;
 
 -- name: take_message
@@ -43,10 +43,10 @@ SELECT count(*) FROM main.deliveries;
 -- name: old_deliveries
 -- The deliveries: the status becomes what it stood for, and all else stays as it is (M16).
 SELECT d.id, iif(d.run_id IS NULL, '', d.run_id || ':') || d.mailbox_handle, coalesce(d.run_id, d.mailbox_handle),
-    d.consumer_generation, d.message_ids,
+    coalesce(d.consumer_generation, 0), d.message_ids,
     coalesce((SELECT max(m.sequence) FROM json_each(d.message_ids) AS member
         CROSS JOIN main.alkstore_messages AS m ON m.id = member.value), 0),
-    d.created_at, iif(d.status = 'acknowledged', coalesce(d.acknowledged_at, d.created_at), d.acknowledged_at),
+    coalesce(d.created_at, 0), iif(d.status = 'acknowledged', coalesce(d.acknowledged_at, d.created_at), d.acknowledged_at),
     iif(d.status = 'fenced', 1, 0)
 FROM main.deliveries AS d;
 
@@ -60,7 +60,7 @@ VALUES (?, ?, 'run', ?, ?, ?, ?, ?, ?, ?);
 -- The consumer of each mailbox, in the generation that its deliveries have come to (M12).
 INSERT INTO main.alkstore_consumers (mailbox, source, subject, generation)
 SELECT iif(d.run_id IS NULL, '', d.run_id || ':') || d.mailbox_handle, 'run', coalesce(d.run_id, d.mailbox_handle),
-    max(d.consumer_generation)
+    max(coalesce(d.consumer_generation, 0))
 FROM main.deliveries AS d WHERE true GROUP BY 1, 3
 ON CONFLICT (mailbox, source, subject) DO UPDATE SET generation = max(generation, excluded.generation);
 
