@@ -8,6 +8,7 @@ from dataclasses import replace
 from alkstore_contract_suite.mutation import mutant
 from alkstore_core import mailboxes as facade
 from alkstore_core.engine import Refusal
+from alkstore_core.errors import DatabaseError
 from alkstore_core.mailboxes import Mailbox
 from alkstore_core.transaction import Transaction
 from alkstore_core.values import Acknowledgement, Holder
@@ -564,3 +565,16 @@ def hands_one_batch_to_everybody(patch):
     patch.setattr(sqlite_mailboxes, "refused", refused)
     patch.setattr(sqlite_mailboxes, "_fence", lambda scope, mailbox: iter(()))
     patch.setattr(sqlite_mailboxes, "Holder", Anybody)
+
+
+@mutant(kills=["mailboxes/writes_fail_in_an_outage_and_leave_nothing"], engine="sqlite")
+def takes_an_outage_for_no_mail(patch):
+    right = Mailbox.check
+
+    async def check(self, *arguments, **options):
+        try:
+            return await right(self, *arguments, **options)
+        except DatabaseError:
+            return None
+
+    patch.setattr(Mailbox, "check", check)

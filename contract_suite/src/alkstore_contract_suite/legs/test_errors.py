@@ -11,12 +11,14 @@ from alkstore_core.errors import (
     ClosedError,
     CodecError,
     CommitUnknownError,
+    ConsumerFencedError,
     DatabaseError,
     InvalidNameError,
     InvalidSpecError,
     LeadershipLostError,
     PayloadTooLargeError,
     ReservedNameError,
+    StaleDeliveryError,
 )
 
 from alkstore_contract_suite.harness import Harness, JobCounts, Witness
@@ -30,12 +32,14 @@ async def test_one_root() -> None:
     below = {
         ClosedError,
         CodecError,
+        ConsumerFencedError,
         DatabaseError,
         InvalidNameError,
         InvalidSpecError,
         LeadershipLostError,
         PayloadTooLargeError,
         ReservedNameError,
+        StaleDeliveryError,
     }
     assert {kind for kind in vars(errors).values() if isinstance(kind, type)} == {
         AlkstoreError,

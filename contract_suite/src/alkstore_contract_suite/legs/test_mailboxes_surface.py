@@ -1,4 +1,6 @@
-"""Mailboxes: engines that have none, names, numbers, and what has ended (M0, T8, T12)."""
+"""Mailboxes: engines that have none, names, numbers, outages, and what has ended (M0, E1, T8, T12)."""
+
+from collections.abc import Awaitable, Callable
 
 import pytest
 from alkstore_core import Holder, Store
@@ -10,9 +12,9 @@ from alkstore_core.errors import (
     ReservedNameError,
 )
 
-from alkstore_contract_suite.harness import Harness
+from alkstore_contract_suite.harness import Harness, Witness
 from alkstore_contract_suite.leg import leg
-from alkstore_contract_suite.legs.mail import attached, payloads, sent
+from alkstore_contract_suite.legs.mail import attached, batch_of, payloads, sent
 
 
 @leg(rules="M0", since="1.1")
@@ -98,3 +100,31 @@ async def test_what_has_ended_refuses(store: Store, harness: Harness) -> None:
     with pytest.raises(ClosedError):
         await theirs.listen()
     assert payloads(await mailbox.pending()) == [1]
+
+
+@leg(rules="M15 E1", since="1.1", needs=("outage",))
+async def test_writes_fail_in_an_outage_and_leave_nothing(harness: Harness, witness: Witness) -> None:
+    """While the database cannot be written every writing call of a mailbox is a DatabaseError, and changes nothing."""
+    async with harness.open(patience_s=0.2) as store:
+        mailbox, holder = await attached(store)
+        messages = await sent(mailbox, 1, 2)
+        delivery = await batch_of(mailbox, holder, 1)
+        before = await witness.mailbox("run:7")
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: mailbox.send(3),
+            lambda: mailbox.attach(source="run", subject="7"),
+            lambda: mailbox.adopt(source="run", subject="7"),
+            lambda: mailbox.check(holder),
+            lambda: mailbox.acknowledge(holder, delivery.id),
+            lambda: mailbox.mark_read(messages),
+            lambda: mailbox.settle(source="run", subject="7"),
+            lambda: mailbox.reroute(to="run:8"),
+        ]
+        async with harness.outage():
+            for call in calls:
+                with pytest.raises(DatabaseError):
+                    await call()
+        assert await witness.mailbox("run:7") == before
+    async with harness.open() as store:
+        again = await batch_of(store.mailbox("run:7"), holder)
+        assert (again.id, again.messages, again.replayed) == (delivery.id, delivery.messages, True)

@@ -73,3 +73,12 @@ async def test_enlisted_mail_goes_with_the_caller(
             await native.rollback()
         await mail_woke_nobody(store, wakes)
     assert (await witness.mailbox("run:7")).unread == (before, kept)
+    holder = await mailbox.attach(source="run", subject="7")
+    assert ids(await batch_of(mailbox, holder, 1)) == [before]
+    async with mailbox.listen() as wakes:
+        async with harness.native(native_kind) as native:
+            tx = store.enlist(native.handle)
+            assert await tx.mark_read("run:7", [before]) == 1
+            await native.commit()
+        assert await wakes.recv() == Wake("run:7")
+    assert ids(await batch_of(mailbox, holder)) == [kept]
