@@ -285,6 +285,7 @@ async def test_a_file_that_is_in_use_already_keeps_what_it_has(old: Path) -> Non
         ("PRAGMA user_version = 41", "user_version 41"),
         ("PRAGMA user_version = 0", "user_version 0"),
         ("ALTER TABLE deliveries RENAME COLUMN message_ids TO messages", "no message_ids"),
+        ("ALTER TABLE messages ADD COLUMN note", "also has note, which would be lost"),
         ("DROP TABLE messages", "its table messages has no created_at, id"),
         ("UPDATE deliveries SET status = 'lost' WHERE id = 'dlv-1'", "'lost'"),
         ("UPDATE deliveries SET message_ids = 'msg-a' WHERE id = 'dlv-1'", "'msg-a'"),
@@ -294,7 +295,7 @@ async def test_a_file_that_is_in_use_already_keeps_what_it_has(old: Path) -> Non
         ),
         ("UPDATE messages SET run_id = '__alkstore_x' WHERE id = 'msg-a'", "alkstore keeps for itself"),
     ],
-    ids=["older", "newer", "none", "column", "table", "status", "members", "names", "reserved"],
+    ids=["older", "newer", "none", "column", "more", "table", "status", "members", "names", "reserved"],
 )
 def test_what_cannot_be_taken_over_is_left_alone(old: Path, capsys, change: str, told: str) -> None:
     """Any other file is refused with the reason, and nothing of it changes."""

@@ -126,6 +126,11 @@ def _is_new(cursor: sqlite3.Cursor, path: str) -> bool:
         found = {row[1] for row in cursor.execute(f"PRAGMA table_info({table})")}
         if missing := sorted(columns - found):
             raise DatabaseError(f"{path}: its table {table} has no {', '.join(missing)}: it cannot be taken over")
+        if more := sorted(found - columns):
+            raise DatabaseError(
+                f"{path}: its table {table} also has {', '.join(more)}, which would be lost: copy that to a table of "
+                "yours, drop it there, and try again"
+            )
     return False
 
 
