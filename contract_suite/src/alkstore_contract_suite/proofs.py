@@ -27,16 +27,32 @@ async def heard_nothing(store: Store, *receivers: WakeReceiver) -> None:
         assert wake is None, f"{receiver!r} heard {wake!r}"
 
 
-async def mail_woke_nobody(store: Store, *receivers: WakeReceiver) -> None:
-    """Prove that no mail committed until now has woken `receivers`, which are of `store`."""
-    sentinel = store.mailbox(f"sentinel-{uuid.uuid4().hex}")
-    async with sentinel.listen() as wakes:
+async def mail_caught_up(store: Store, sender: Store) -> None:
+    """Return once `store` has heard of all mail that `sender` committed before this call."""
+    mailbox = f"sentinel-{uuid.uuid4().hex}"
+    async with store.mailbox(mailbox).listen() as wakes:
         for _ in range(2):  # of those that were announced together with the first, the order is not known
-            await sentinel.send("sentinel")
-            assert await wakes.recv() == Wake(sentinel.name)
+            await sender.mailbox(mailbox).send("sentinel")
+            assert await wakes.recv() == Wake(mailbox)
+
+
+async def mail_woke_nobody(store: Store, *receivers: WakeReceiver, sender: Store | None = None) -> None:
+    """Prove that no mail that `sender`, or else `store`, committed until now has woken `receivers` of `store`.
+
+    Wakes may be late and repeated (N3): those of what came before must have been `heard`.
+    """
+    await mail_caught_up(store, sender or store)
     for receiver in receivers:
         wake = await receiver.try_recv()
         assert wake is None, f"{receiver!r} heard {wake!r}"
+
+
+async def heard(store: Store, *receivers: WakeReceiver, sender: Store | None = None) -> None:
+    """Take from `receivers` of `store` the wakes of all mail that `sender`, or else `store`, committed until now."""
+    await mail_caught_up(store, sender or store)
+    for receiver in receivers:
+        while await receiver.try_recv() is not None:
+            pass
 
 
 async def got_nothing(stream: Stream, *receivers: EventReceiver) -> StreamEvent:

@@ -11,6 +11,7 @@ from alkstore_contract_suite.harness import Harness, MailboxRows, Witness
 from alkstore_contract_suite.leg import leg
 from alkstore_contract_suite.legs import child_bodies
 from alkstore_contract_suite.legs.mail import attached, batch_of, ids, payloads, refused_for_good, sent
+from alkstore_contract_suite.proofs import heard
 
 
 @leg(rules="M2", since="1.1")
@@ -131,6 +132,7 @@ async def test_one_view_answers_everything(harness: Harness, store: Store, witne
     with pytest.raises(Exception, match="outstanding"):
         await harness.insert_delivery("run:7", messages[1:], acknowledged_at=None)
     async with mailbox.listen() as wakes:
+        await heard(store, wakes)
         await mailbox.mark_read(messages[:1])
         assert await wakes.recv() == Wake("run:7")
     assert await witness.mailbox("run:7") == MailboxRows((messages[1],), (row,), ())

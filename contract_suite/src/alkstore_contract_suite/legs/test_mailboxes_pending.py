@@ -7,7 +7,7 @@ from alkstore_contract_suite.harness import Harness
 from alkstore_contract_suite.leg import leg
 from alkstore_contract_suite.legs import child_bodies
 from alkstore_contract_suite.legs.mail import attached, batch_of, sent
-from alkstore_contract_suite.proofs import mail_woke_nobody
+from alkstore_contract_suite.proofs import heard, mail_woke_nobody
 
 
 @leg(rules="M14", since="1.1")
@@ -40,13 +40,13 @@ async def test_mail_wakes(store: Store, second_store: Store) -> None:
         store.mailbox("run:8").listen() as elsewhere,
         store.listen("run:7") as channel,
     ):
-        await mailbox.send(1)
-        assert await here.recv() == Wake("run:7")
-        assert await there.recv() == Wake("run:7")
-        await batch_of(mailbox, holder)
-        await mailbox.send(2)  # in no delivery, so that it is pending
-        assert await here.recv() == Wake("run:7")
-        assert await there.recv() == Wake("run:7")
+        for number in range(2):  # the second is pending too: it is in no delivery
+            await mailbox.send(number)
+            assert await here.recv() == Wake("run:7")
+            assert await there.recv() == Wake("run:7")
+            await heard(store, here)
+            await heard(second_store, there, sender=store)
+            await batch_of(mailbox, holder)
         await mail_woke_nobody(store, elsewhere, channel)
     assert await here.recv() is None
 
@@ -57,6 +57,7 @@ async def test_wakes_follow_eligibility(store: Store) -> None:
     mailbox, holder = await attached(store)
     messages = await sent(mailbox, 1, 2, 3)
     async with mailbox.listen() as wakes, store.mailbox("run:8").listen() as target:
+        await heard(store, wakes)
         await batch_of(mailbox, holder, 2)
         await batch_of(mailbox, holder)
         await mailbox.pending()
@@ -66,9 +67,11 @@ async def test_wakes_follow_eligibility(store: Store) -> None:
         await mail_woke_nobody(store, wakes, target)
         await mailbox.mark_read(messages[1:2])  # and now the next message is deliverable
         assert await wakes.recv() == Wake("run:7")
+        await heard(store, wakes)
         await batch_of(mailbox, holder)
         await mailbox.adopt(source="run", subject="7")
         assert await wakes.recv() == Wake("run:7")
+        await heard(store, wakes)
         holder = await mailbox.attach(source="run", subject="7")  # nothing was outstanding
         await mail_woke_nobody(store, wakes, target)
         await batch_of(mailbox, holder)
@@ -76,6 +79,7 @@ async def test_wakes_follow_eligibility(store: Store) -> None:
         assert await wakes.recv() == Wake("run:7")
         await mailbox.reroute(to="run:8")
         assert await target.recv() == Wake("run:8")
+        await heard(store, wakes, target)
         await mailbox.reroute(to="run:8")
         await mailbox.mark_read(messages)
         await mail_woke_nobody(store, wakes, target)

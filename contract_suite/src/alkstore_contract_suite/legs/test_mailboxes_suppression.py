@@ -6,6 +6,7 @@ from alkstore_core.testing import ManualClock
 from alkstore_contract_suite.harness import DeliveryRow, Harness, MailboxRows, Witness
 from alkstore_contract_suite.leg import leg
 from alkstore_contract_suite.legs.mail import attached, batch_of, ids, payloads, sent
+from alkstore_contract_suite.proofs import heard
 
 
 @leg(rules="M6", since="1.1")
@@ -60,6 +61,7 @@ async def test_suppression_rides_the_transaction(store: Store, witness: Witness)
     messages = await sent(mailbox, 1, 2)
     delivery = await batch_of(mailbox, holder, 1)
     async with mailbox.listen() as wakes:
+        await heard(store, wakes)
         async with store.transaction() as tx:
             assert await tx.mark_read(mailbox, messages[:1]) == 1
             assert (await witness.mailbox("run:7")).outstanding == (delivery.id,)

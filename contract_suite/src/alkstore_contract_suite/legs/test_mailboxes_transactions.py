@@ -6,7 +6,7 @@ from alkstore_core import Store, Wake
 from alkstore_contract_suite.harness import Harness, Witness
 from alkstore_contract_suite.leg import leg
 from alkstore_contract_suite.legs.mail import attached, batch_of, ids, sent
-from alkstore_contract_suite.proofs import mail_woke_nobody
+from alkstore_contract_suite.proofs import heard, mail_woke_nobody
 
 
 @leg(rules="M15 T3 T6", since="1.1")
@@ -19,6 +19,8 @@ async def test_mail_lands_with_the_transaction(
     [before] = await sent(mailbox, "before")
     message = ""
     async with mailbox.listen() as wakes, second_store.mailbox("run:7").listen() as there:
+        await heard(store, wakes)
+        await heard(second_store, there, sender=store)
         try:
             async with store.transaction() as tx:
                 await harness.write(tx, "order 7")
@@ -36,8 +38,9 @@ async def test_mail_lands_with_the_transaction(
         if end == "commit":
             assert await wakes.recv() == Wake("run:7")
             assert await there.recv() == Wake("run:7")
-        await mail_woke_nobody(store, wakes)
-        await mail_woke_nobody(second_store, there)
+        else:
+            await mail_woke_nobody(store, wakes)
+            await mail_woke_nobody(second_store, there, sender=store)
     landed = end == "commit"
     assert (await witness.mailbox("run:7")).unread == ((message,) if landed else (before,))
     assert await witness.business() == (["order 7"] if landed else [])
@@ -52,6 +55,7 @@ async def test_enlisted_mail_goes_with_the_caller(
     mailbox = store.mailbox("run:7")
     [before] = await sent(mailbox, "before")
     async with mailbox.listen() as wakes:
+        await heard(store, wakes)
         async with harness.native(native_kind) as native:
             await native.write("order 7")
             tx = store.enlist(native.handle)
@@ -66,6 +70,7 @@ async def test_enlisted_mail_goes_with_the_caller(
         assert await wakes.recv() == Wake("run:7")
     assert (await witness.mailbox("run:7")).unread == (before, kept)
     async with mailbox.listen() as wakes:
+        await heard(store, wakes)
         async with harness.native(native_kind) as native:
             tx = store.enlist(native.handle)
             await tx.send("run:7", "never")
@@ -76,6 +81,7 @@ async def test_enlisted_mail_goes_with_the_caller(
     holder = await mailbox.attach(source="run", subject="7")
     assert ids(await batch_of(mailbox, holder, 1)) == [before]
     async with mailbox.listen() as wakes:
+        await heard(store, wakes)
         async with harness.native(native_kind) as native:
             tx = store.enlist(native.handle)
             assert await tx.mark_read("run:7", [before]) == 1
