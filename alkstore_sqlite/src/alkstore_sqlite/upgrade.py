@@ -104,6 +104,7 @@ def _upgrade(
                 sqlite3.Cursor(connection).execute("ROLLBACK")
             raise
     finally:
+        connection.close()  # behind the gate: the last connection to a database checkpoints when it closes
         gate.close()
     return done
 
