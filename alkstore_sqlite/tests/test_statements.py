@@ -145,11 +145,11 @@ def fill(cursor: sqlite3.Cursor, count: int) -> None:
         {"count": count},
     )
 
-    fill_mail(cursor, count)
+    fill_mail(cursor, count, count)
 
 
-def fill_mail(cursor: sqlite3.Cursor, count: int) -> None:
-    """A mailbox with a history: `count` messages for each way to be read, in batches of fifty, and as many unread.
+def fill_mail(cursor: sqlite3.Cursor, count: int, unread: int) -> None:
+    """A mailbox with a history: `count` messages for each way to be read, in batches of fifty, and some unread.
 
     The batches are acknowledged, fenced, or neither, with every message suppressed.
     """
@@ -173,7 +173,7 @@ def fill_mail(cursor: sqlite3.Cursor, count: int) -> None:
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < :count) "
         "INSERT INTO alkstore_messages (id, mailbox, type, payload, created_at) "
         "SELECT 'm' || (:first + i), 'box', 'heartbeat', x'31', 0 FROM n",
-        {"count": count, "first": number},
+        {"count": unread, "first": number},
     )
     cursor.execute("INSERT INTO alkstore_consumers VALUES ('box', 'run', '7', 1, 0)")
 
@@ -250,6 +250,22 @@ def test_no_operation_costs_more_for_a_larger_table(name: str) -> None:
         connection.close()
     small, large = costs
     assert large <= small * 1.2, costs
+
+
+def test_a_mailbox_costs_the_same_after_a_million_read_messages(tmp_path: Path) -> None:
+    """A check and an acknowledgement after a million read messages take the steps that they take after 600."""
+    names = ("check and acknowledge", "check for a type", "check for no type", "suppress")
+    costs: list[list[int]] = []
+    for count in (200, 333_400):
+        connection = sqlite3.connect(tmp_path / f"{count}.db", isolation_level=None)
+        connection.execute("PRAGMA synchronous = OFF")
+        prepare(connection.cursor())
+        connection.execute("BEGIN")
+        fill_mail(connection.cursor(), count, 1000)
+        costs.append([cost(connection.cursor(), OPERATIONS[name]) for name in names])
+        connection.execute("ROLLBACK")
+        connection.close()
+    assert all(large <= small * 1.1 for small, large in zip(*costs, strict=True)), costs
 
 
 def test_the_cost_guard_notices_a_plan_that_grows() -> None:
