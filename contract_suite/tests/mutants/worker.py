@@ -67,7 +67,7 @@ def deletes_what_the_handler_has_settled(patch):
 
 @mutant(kills=["worker/shutdown_burns_no_attempt"])
 def takes_a_shutdown_for_a_failure(patch):
-    rewrite(patch, _Shift, "_process", " or (failure is not None and self._cancelling)", "")
+    rewrite(patch, _Shift, "_process", "elif not begun or is_cut_short:", "elif not begun:")
 
 
 @mutant(kills=["worker/shutdown_burns_no_attempt"])
@@ -76,14 +76,14 @@ def leaves_what_it_cancels_to_lapse(patch):
         patch,
         _Shift,
         "_process",
-        "elif not begun or (failure is not None and self._cancelling):\n        self._settler.release(handle)",
-        "elif not begun or (failure is not None and self._cancelling):\n        pass",
+        "elif not begun or is_cut_short:\n        self._settler.release(handle)",
+        "elif not begun or is_cut_short:\n        pass",
     )
 
 
 @mutant(kills=["worker/handlers_own_cancellation_is_a_failure", "worker/failing_jobs_stop_nobody"])
 def lets_a_cancellation_pass(patch):
-    rewrite(patch, _Shift, "_process", "except (Exception, asyncio.CancelledError) as", "except Exception as")
+    rewrite(patch, _Shift, "_process", "except asyncio.CancelledError as error:", "except ZeroDivisionError as error:")
 
 
 # W2
@@ -413,7 +413,8 @@ def trusts_every_error_to_have_a_text(patch):
 
 @mutant(kills=["worker/failing_jobs_stop_nobody", "worker/undecodable_payload_stops_nobody"], hangs=True)
 def ends_a_slot_with_a_failure(patch):
-    rewrite(patch, _Shift, "_process", "failure = error", "await asyncio.Event().wait()")
+    right = "except Exception as error:\n        failure = error"
+    rewrite(patch, _Shift, "_process", right, right.replace("failure = error", "await asyncio.Event().wait()"))
 
 
 @mutant(kills=["worker/undecodable_payload_stops_nobody"])
