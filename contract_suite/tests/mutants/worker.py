@@ -83,7 +83,13 @@ def leaves_what_it_cancels_to_lapse(patch):
 
 @mutant(kills=["worker/handlers_own_cancellation_is_a_failure", "worker/failing_jobs_stop_nobody"])
 def lets_a_cancellation_pass(patch):
-    rewrite(patch, _Shift, "_process", "except asyncio.CancelledError as error:", "except ZeroDivisionError as error:")
+    rewrite(
+        patch,
+        _Shift,
+        "_process",
+        "except asyncio.CancelledError as error:",
+        "except asyncio.CancelledError as error:\n        self._running.pop(handle, None)\n        raise",
+    )
 
 
 # W2
@@ -413,7 +419,7 @@ def trusts_every_error_to_have_a_text(patch):
 
 @mutant(kills=["worker/failing_jobs_stop_nobody", "worker/undecodable_payload_stops_nobody"], hangs=True)
 def ends_a_slot_with_a_failure(patch):
-    right = "except Exception as error:\n        failure = error"
+    right = "except BaseException as error:\n        failure = error"
     rewrite(patch, _Shift, "_process", right, right.replace("failure = error", "await asyncio.Event().wait()"))
 
 
