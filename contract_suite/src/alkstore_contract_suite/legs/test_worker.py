@@ -370,7 +370,8 @@ async def test_extended_claim_is_waited_for(harness: Harness, store: Store, seco
         await harness.advance(20)
         assert await claim.heartbeat(30)
         await harness.advance(29)
-        await _passes(queue, bench)
+        for _ in range(3):  # so that the look at the old deadline is over
+            await _passes(queue, bench)
         await harness.advance(1)
         await bench.begins("extended")
 
