@@ -21,9 +21,10 @@ from alkstore_sqlite.migrations import SchemaCheck
 
 T = TypeVar("T")
 
+_SKIPPED = re.compile(r"[\s;\ufeff]+|--[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+"""What SQLite skips: blanks, a byte order mark, and comments."""
 _SPECIAL = re.compile(
-    # What SQLite skips: blanks, a byte order mark, and comments. Possessive, so that many of them take no longer.
-    r"(?:[\s;\ufeff]++|--[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+(?:"
+    r"(?:"
     r"(?P<ends>BEGIN|COMMIT|END|ROLLBACK(?!\s+(?:TRANSACTION\s+)?TO\b))"
     r"|(?P<before>PRAGMA\s+(?:\w+\s*\.\s*)?foreign_keys)"
     r"|(?P<lasts>PRAGMA|ATTACH|DETACH|CREATE)"
@@ -104,7 +105,10 @@ class CallerConnection(sqlite3.Connection):
         """
         if not self.is_open:
             raise sqlite3.ProgrammingError("this transaction has ended: begin another one")
-        special = _SPECIAL.match(sql)
+        start = 0
+        while skipped := _SKIPPED.match(sql, start):
+            start = skipped.end()
+        special = _SPECIAL.match(sql, start)
         if special is not None:
             if special["ends"]:
                 raise sqlite3.ProgrammingError(
