@@ -158,7 +158,7 @@ class PgDriver(Driver):
     one_writer = False
     settles_time = True
     limits_notify = True
-    examples = 8
+    examples = 5
 
     @staticmethod
     async def stored(harness: Any) -> object:
