@@ -1,6 +1,5 @@
 """What a user gets back: frozen, slotted values. They may gain fields in a minor version."""
 
-import builtins
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar, overload
@@ -19,8 +18,27 @@ class JobState(StrEnum):
     DEAD = "dead"
 
 
+class Carrier:
+    """What carries a payload."""
+
+    __slots__ = ()
+    payload: bytes
+
+    @overload
+    def payload_as(self, kind: type[T]) -> T: ...
+    @overload
+    def payload_as(self, kind: Any) -> Any: ...
+    def payload_as(self, kind: Any) -> Any:
+        """The payload, decoded and validated to `kind`: dict, list, a pydantic model, a dataclass, a Union (P3).
+
+        Raises:
+            CodecError: it is not JSON, or not of that kind.
+        """
+        return decode_payload(self.payload, kind)
+
+
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(Carrier):
     """One job of a queue, as it stood when it was read. Times are unix seconds.
 
     Attributes:
@@ -58,21 +76,9 @@ class Job:
     last_error: str | None
     died_at: int | None
 
-    @overload
-    def payload_as(self, kind: type[T]) -> T: ...
-    @overload
-    def payload_as(self, kind: Any) -> Any: ...
-    def payload_as(self, kind: Any) -> Any:
-        """The payload, decoded and validated to `kind`: dict, list, a pydantic model, a dataclass, a Union (P3).
-
-        Raises:
-            CodecError: it is not JSON, or not of that kind.
-        """
-        return decode_payload(self.payload, kind)
-
 
 @dataclass(frozen=True, slots=True)
-class StreamEvent:
+class StreamEvent(Carrier):
     """One event of a stream (S2).
 
     Attributes:
@@ -88,18 +94,6 @@ class StreamEvent:
     key: str | None
     payload: bytes
     created_at: int
-
-    @overload
-    def payload_as(self, kind: type[T]) -> T: ...
-    @overload
-    def payload_as(self, kind: Any) -> Any: ...
-    def payload_as(self, kind: Any) -> Any:
-        """The payload, decoded and validated to `kind` (P3).
-
-        Raises:
-            CodecError: it is not JSON, or not of that kind.
-        """
-        return decode_payload(self.payload, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +122,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(Carrier):
     """One message of a mailbox.
 
     Attributes:
@@ -144,14 +138,6 @@ class Message:
     type: str | None
     payload: bytes
     created_at: int
-
-    def payload_as(self, kind: builtins.type[T]) -> T:
-        """The payload, decoded and validated to `kind` (P3).
-
-        Raises:
-            CodecError: it is not JSON, or not of that kind.
-        """
-        return decode_payload(self.payload, kind)
 
 
 @dataclass(frozen=True, slots=True)
