@@ -28,7 +28,7 @@ class Waker:
         send: announces topics.
     """
 
-    # Each announcement takes client time from one caller that enqueues without a pause, so they come further apart then.
+    # Each announcement takes client time from one caller that enqueues without a pause: they come further apart then.
 
     def __init__(self, send: Callable[[list[str]], Awaitable[object]]) -> None:
         self._send = send
