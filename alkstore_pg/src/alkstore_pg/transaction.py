@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import asyncpg
+from alkstore_core.cancellation import unbroken
 from alkstore_core.engine import Claim, EngineTransaction, LockGrant
 from alkstore_core.errors import AlkstoreError, ClosedError, CommitUnknownError, DatabaseError
 
@@ -22,7 +23,7 @@ from alkstore_pg.scheduler import SchedulerPrimitives
 from alkstore_pg.sharing import Records, Row, Shared
 from alkstore_pg.statements import statements
 from alkstore_pg.streams import StreamPrimitives
-from alkstore_pg.tasks import Tasks, unbroken
+from alkstore_pg.tasks import Tasks
 
 
 class InTransaction(

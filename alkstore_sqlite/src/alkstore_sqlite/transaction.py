@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import aiosqlite
-from alkstore_core.cancellation import own_task, see_through
+from alkstore_core.cancellation import own_task, see_through, unbroken
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import ClosedError, DatabaseError
 
@@ -78,7 +78,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
 
     async def commit(self) -> None:
         self._end()
-        await see_through(self._commit)
+        await unbroken(self._commit())
 
     async def rollback(self) -> None:
         self._end()

@@ -4,7 +4,7 @@ import asyncio
 
 import anyio
 import pytest
-from alkstore_pg.tasks import Tasks, unbroken, unless_cancelled
+from alkstore_core.cancellation import unbroken
 
 
 async def steps(done: list[str], gate: "asyncio.Future[int]") -> int:
@@ -39,7 +39,6 @@ async def test_undisturbed_work_runs_in_its_callers_task():
         return found
 
     assert await unbroken(work(7)) == 7
-    assert await unless_cancelled(work(8), Tasks(), lambda _: asyncio.sleep(0)) == 8
     with pytest.raises(KeyError):
         await unbroken(work(KeyError(1)))
     assert tasks == {asyncio.current_task()}
@@ -114,25 +113,3 @@ async def test_cancelled_scopes_and_timeouts_are_told_too():
         except TimeoutError:
             assert not isinstance(context, anyio.CancelScope)
         assert done == ["begun", "gate", "ended"]
-
-
-async def test_the_rest_of_orphaned_work_is_a_task_that_goes_on():
-    """A cancelled caller ends at once, the rest of its work belongs to the store's tasks, and whoever cares gets it."""
-    done: list[str] = []
-    orphans: list[asyncio.Task[int]] = []
-    gate: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    tasks = Tasks()
-
-    async def orphaned(task: "asyncio.Task[int]") -> None:
-        orphans.append(task)
-
-    caller = asyncio.ensure_future(unless_cancelled(steps(done, gate), tasks, orphaned))
-    await turns(3)
-    caller.cancel()
-    await asyncio.wait((caller,))
-    assert caller.cancelled()
-    assert repr(tasks) == "<Tasks 1 running>"
-    gate.set_result(7)
-    assert await orphans[0] == 7
-    assert done == ["begun", "gate", "ended"]
-    assert await tasks.join(1)
