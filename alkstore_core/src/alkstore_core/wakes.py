@@ -118,6 +118,10 @@ class WakeHub:
     def __len__(self) -> int:
         return sum(map(len, self._subscriptions.values()))
 
+    def __contains__(self, topic: str) -> bool:
+        """Whether somebody listens to `topic` now. From any thread."""
+        return topic in self._subscriptions
+
     def topics(self) -> frozenset[str]:
         """The topics that somebody listens to now."""
         return frozenset(self._subscriptions)

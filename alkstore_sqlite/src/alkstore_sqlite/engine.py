@@ -22,6 +22,7 @@ from alkstore_sqlite.commits import Build, GroupCommit, Undo
 from alkstore_sqlite.database import Database, checked_library
 from alkstore_sqlite.enlisted import EnlistedTransaction, Joined
 from alkstore_sqlite.failures import is_full
+from alkstore_sqlite.notify import Stamps
 from alkstore_sqlite.readers import Readers
 from alkstore_sqlite.session import SqliteSession
 from alkstore_sqlite.setup import Setup
@@ -55,8 +56,6 @@ class SqliteEngine(Engine):
     def __init__(self, database: Database, *, poll_interval: float, readers: int, clock: Clock) -> None:
         self.database = database
         self.clock = clock
-        self.own_stamps: dict[str, int] = {}
-        """The stamps that this process left on topics it listens to, and woke itself."""
         self._poll_interval = poll_interval
         self._reader_count = readers
         self._closing = False
@@ -75,14 +74,15 @@ class SqliteEngine(Engine):
         checked_library()
         self._loop = asyncio.get_running_loop()
         self.hub = WakeHub()
+        self.stamps = Stamps(self.hub)
         setup = Setup(self.database)
         try:
             await see_through(setup.run)
             self._gate = setup.gate
-            commits = GroupCommit(setup.connection, self.database, self.clock, self.hub, self.own_stamps)
+            commits = GroupCommit(setup.connection, self.database, self.clock, self.stamps)
             self._writer = Writer(self.database, setup.gate, commits, self.hub)
             self._readers = Readers(self.database, self.clock, self._reader_count)
-            self._watcher = Watcher(self.database, self.hub, self.own_stamps, self._poll_interval)
+            self._watcher = Watcher(self.database, self.hub, self.stamps.own, self._poll_interval)
         except BaseException:
             setup.undo()
             raise

@@ -19,7 +19,7 @@ from alkstore_core.errors import AlkstoreError, ClosedError, DatabaseError
 from alkstore_sqlite.caller import CallerConnection, TransactionConnection, on_thread, own_cursor
 from alkstore_sqlite.commits import Build, Undo
 from alkstore_sqlite.migrations import SchemaCheck
-from alkstore_sqlite.notify import new_stamp, stamp_topics
+from alkstore_sqlite.notify import stamp_topics
 from alkstore_sqlite.operations import Scope, drive
 from alkstore_sqlite.session import SqliteSession
 
@@ -131,7 +131,7 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
                 cursor.execute("SAVEPOINT alkstore")
                 try:
                     result = drive(cursor, build(scope, *arguments))
-                    drive(cursor, stamp_topics(scope.topics, new_stamp()))
+                    drive(cursor, stamp_topics(scope.topics))
                 except BaseException:
                     if connection.in_transaction:
                         cursor.execute("ROLLBACK TO alkstore")

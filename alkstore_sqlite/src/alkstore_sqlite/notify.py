@@ -4,14 +4,15 @@ This process's own commits wake its own listeners directly. For the others a sta
 with the one it saw last (N7).
 """
 
-import secrets
+import random
+import sqlite3
 import time
 from collections.abc import Iterable
 
 from alkstore_core.numbers import INT64_MAX
-from alkstore_core.wakes import channel_topic
+from alkstore_core.wakes import WakeHub, channel_topic
 
-from alkstore_sqlite.operations import Operation, Row, Scope, count, rows
+from alkstore_sqlite.operations import Operation, Row, Scope, count, drive, rows
 from alkstore_sqlite.statements import Statements
 
 SQL = Statements("notify")
@@ -28,13 +29,34 @@ def notify(scope: Scope, channel: str, payload: bytes | None) -> Operation[None]
     yield from ()
 
 
-def new_stamp() -> int:
+class Stamps:
+    """Leaves the stamps of this process's commits, and knows which of them its own listeners need not be told of."""
+
+    def __init__(self, hub: WakeHub) -> None:
+        self._hub = hub
+        self.own: dict[str, int] = {}
+        """The latest stamp that this process left on each topic that it listened to then, and woke itself."""
+
+    def leave(self, cursor: sqlite3.Cursor, topics: Iterable[str]) -> None:
+        """Stamp the topics in the transaction that `cursor` is in, which is about to be committed."""
+        stamp = _new_stamp()
+        drive(cursor, _stamp_topics(topics, stamp))
+        for topic in topics:
+            if topic in self._hub:
+                self.own[topic] = stamp
+
+
+def stamp_topics(topics: Iterable[str]) -> Operation[None]:
+    """Stamp the topics in a transaction that somebody else commits, or does not."""
+    yield from _stamp_topics(topics, _new_stamp())
+
+
+def _new_stamp() -> int:
     """A stamp that its topic never had: the time in microseconds, and ten bits in case a clock is set back."""
-    return (time.time_ns() // 1000 << 10 | secrets.randbits(10)) & INT64_MAX
+    return (time.time_ns() // 1000 << 10 | random.getrandbits(10)) & INT64_MAX
 
 
-def stamp_topics(topics: Iterable[str], stamp: int) -> Operation[None]:
-    """Leave the stamp on each of the topics."""
+def _stamp_topics(topics: Iterable[str], stamp: int) -> Operation[None]:
     if stamp % BOUND_EVERY == 0:
         yield from _bound_topics()  # before these stamps, which must all be seen
     for topic in topics:

@@ -14,7 +14,6 @@ from alkstore_core.errors import ClosedError, DatabaseError
 
 from alkstore_sqlite.caller import CallerConnection, end_alone, give_up, is_altered, on_thread, own_cursor, start, undo
 from alkstore_sqlite.commits import Build, Undo
-from alkstore_sqlite.notify import new_stamp, stamp_topics
 from alkstore_sqlite.operations import Scope, drive
 from alkstore_sqlite.session import SqliteSession
 from alkstore_sqlite.writer import Lease
@@ -110,11 +109,9 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             topics = frozenset(scope.topics)  # here: what was under way when the commit was asked for is done by now
             if topics or connection.begun:
                 connection.enter()
-                stamp = new_stamp()
-                for topic in engine.hub.topics() & topics:
-                    engine.own_stamps[topic] = stamp
                 with closing(sqlite3.Cursor(connection)) as cursor:
-                    drive(cursor, stamp_topics(topics, stamp))
+                    engine.stamps.leave(cursor, topics)
+                    engine.database.check()
                     cursor.execute("COMMIT")
             connection.leave()
             connection.restore()
@@ -131,7 +128,6 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
             raise
         await self._finish()
         self._engine.hub.wake(topics)
-        self._engine.database.check()
 
     async def _hurry_back(self) -> None:
         rolling_back = own_task(self._roll_back())

@@ -186,9 +186,8 @@ class Writer:
         self._take_all()
 
     def _take_all(self) -> None:
-        with contextlib.suppress(Empty):
-            while True:
-                self._sort(self._incoming.get_nowait())
+        for _ in range(self._incoming.qsize()):  # nobody else takes from it
+            self._sort(self._incoming.get_nowait())
 
     def _sort(self, item: Request | LeaseRequest | asyncio.Future[None] | None) -> None:
         if item is None:
