@@ -5,6 +5,7 @@ transaction costs no round trip by itself), and that keeps commit and rollback t
 One thread and one SQLite connection serve one transaction after the other; what a caller holds serves only theirs.
 """
 
+import asyncio
 import contextlib
 import re
 import sqlite3
@@ -18,6 +19,7 @@ import aiosqlite
 
 from alkstore_sqlite.database import Database, begin_immediate
 from alkstore_sqlite.migrations import SchemaCheck
+from alkstore_sqlite.promises import Promises
 
 T = TypeVar("T")
 
@@ -89,6 +91,8 @@ class CallerConnection(sqlite3.Connection):
         self.check_schema: Callable[[sqlite3.Cursor], object]
         self.begun = False
         """Whether this transaction's BEGIN was executed."""
+        self.promises = Promises()
+        """What this transaction's caller was told is done, and is not yet."""
         self._foreign_keys: tuple[int] | None = None
         """How that pragma was before this transaction set it."""
         self.is_altered = False
@@ -96,11 +100,12 @@ class CallerConnection(sqlite3.Connection):
         self._cursors: weakref.WeakSet[sqlite3.Cursor] = weakref.WeakSet()
 
     def enter(self, sql: str = "") -> None:
-        """Begin the transaction if this is its first statement.
+        """Begin the transaction if this is its first statement; else do what was promised before it.
 
         Raises:
             sqlite3.ProgrammingError: the transaction has ended, or `sql` would end it.
-            sqlite3.OperationalError: it cannot begin: another writer was too slow, or it is rolled back already.
+            sqlite3.OperationalError: it cannot begin: another writer was too slow, or it is rolled back already; or
+                what was promised cannot be done.
             DatabaseError: the file's schema is newer by now (X2).
         """
         if not self.is_open:
@@ -126,10 +131,14 @@ class CallerConnection(sqlite3.Connection):
                 begin_immediate(cursor, time.monotonic() + self.patience, self._refuse_given_up)
                 try:
                     self.check_schema(cursor)
+                    self.promises.begin(cursor)
                 except BaseException:
                     cursor.execute("ROLLBACK")
                     raise
             self.begun = True
+        elif self.promises:
+            with own_cursor(self) as cursor:
+                self.promises.keep(cursor)
 
     def _refuse_given_up(self, cause: sqlite3.Error | None = None) -> None:
         if self.is_given_up:
@@ -216,10 +225,12 @@ class TransactionConnection(aiosqlite.Connection):
     A statement that comes late, from a task that was left behind, would land in somebody else's transaction.
     """
 
-    def __init__(self, whole: aiosqlite.Connection) -> None:
+    def __init__(self, whole: aiosqlite.Connection, promises: Promises) -> None:
         # Not aiosqlite's own, which makes a thread: it shares the one of `whole`.
         self.__dict__.update(vars(whole))
         self.has_ended = False
+        self.promises = promises
+        """What the transaction's caller was told is done, and is not yet."""
 
     def __del__(self) -> None:
         """Nothing: there is nothing of its own to close."""
@@ -241,7 +252,15 @@ class TransactionConnection(aiosqlite.Connection):
         if self.has_ended and fn.__name__ == "close" and isinstance(fn.__self__, sqlite3.Cursor):
             return None  # it was closed with the transaction: leaving its block is no error
         self._refuse_ended()
-        return await super()._execute(fn, *arguments, **options)  # type: ignore[no-untyped-call]
+        promises = self.promises
+        promises.under_way += 1
+        try:
+            return await super()._execute(fn, *arguments, **options)  # type: ignore[no-untyped-call]
+        except asyncio.CancelledError:
+            promises.is_refused = True  # it may be about to run, or run, all the same
+            raise
+        finally:
+            promises.under_way -= 1
 
     async def close(self) -> None:
         raise sqlite3.ProgrammingError("this connection is alkstore's: end the transaction instead")
@@ -321,7 +340,8 @@ def start(connection: aiosqlite.Connection) -> TransactionConnection:
     raw.row_factory = None
     raw.text_factory = str
     raw.is_open, raw.is_given_up = True, False
-    return TransactionConnection(connection)
+    raw.promises = Promises()
+    return TransactionConnection(connection, raw.promises)
 
 
 def give_up(connection: aiosqlite.Connection) -> None:

@@ -175,6 +175,7 @@ class EnlistedTransaction(SqliteSession, EngineTransaction):
     def _prepare(self, connection: sqlite3.Connection) -> None:
         if isinstance(connection, CallerConnection):
             connection.enter()
+            connection.promises.is_refused = True  # from here on rows are inserted by two
         with own_cursor(connection) as cursor:
             connection.text_factory = os.fsdecode
             path: str = cursor.execute("PRAGMA database_list").fetchone()[2]

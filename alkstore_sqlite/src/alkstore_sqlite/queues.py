@@ -22,9 +22,25 @@ _STATES = (JobState.PENDING, JobState.PROCESSING, JobState.DEAD)
 
 def insert_jobs(scope: Scope, queue: str, payloads: Sequence[bytes], stamp: JobStamp) -> Operation[list[int]]:
     """Add pending jobs; their ids in order (Q1, Q12)."""
-    now = scope.now()
     scope.topics.add(queue_topic(queue))
-    rest = (
+    rest = _stamped(stamp, scope.now())
+    if len(payloads) == 1:
+        found: list[Row] = yield rows(_INSERT_JOB, queue, payloads[0], *rest)
+        return [found[0][0]]
+    yield many(_INSERT_JOBS, ((queue, payload, *rest) for payload in payloads))
+    found = yield rows(SQL.last_job_id)
+    last: int = found[0][0]
+    return list(range(last - len(payloads) + 1, last + 1))
+
+
+def insert_job_as(id: int, queue: str, payload: bytes, stamp: JobStamp, now: int) -> Operation[None]:
+    """Add the pending job that was promised this id at this time (Q1)."""
+    yield count(SQL.insert_job_as, id, queue, payload, *_stamped(stamp, now))
+
+
+def _stamped(stamp: JobStamp, now: int) -> tuple[int | None, ...]:
+    """What a new job's row has beside its queue and its payload."""
+    return (
         stamp.priority,
         ready_time(now, stamp.delay, stamp.run_at),
         deadline(now, stamp.expires),
@@ -34,13 +50,6 @@ def insert_jobs(scope: Scope, queue: str, payloads: Sequence[bytes], stamp: JobS
         stamp.dead_letter_retention_s,
         now,
     )
-    if len(payloads) == 1:
-        found: list[Row] = yield rows(_INSERT_JOB, queue, payloads[0], *rest)
-        return [found[0][0]]
-    yield many(_INSERT_JOBS, ((queue, payload, *rest) for payload in payloads))
-    found = yield rows(SQL.last_job_id)
-    last: int = found[0][0]
-    return list(range(last - len(payloads) + 1, last + 1))
 
 
 def claim_jobs(scope: Scope, queue: str, worker_id: str, limit: int) -> Operation[list[Claim]]:

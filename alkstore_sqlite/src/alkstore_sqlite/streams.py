@@ -29,6 +29,11 @@ def append_events(scope: Scope, stream: str, events: Sequence[tuple[str | None, 
     return list(range(last - len(events) + 1, last + 1))
 
 
+def append_event_as(offset: int, stream: str, key: str | None, payload: bytes, now: int) -> Operation[None]:
+    """Append the event that was promised this offset at this time (S1)."""
+    yield count(SQL.append_event_as, offset, stream, key, payload, now)
+
+
 def read_events(scope: Scope, stream: str, after: int, limit: int) -> Operation[list[StreamEvent]]:
     """Events above an offset, ascending (S3)."""
     found: list[Row] = yield rows(SQL.read_events, stream, after, limit)

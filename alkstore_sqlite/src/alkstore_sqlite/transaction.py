@@ -3,18 +3,23 @@
 import asyncio
 import sqlite3
 import weakref
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import aiosqlite
 from alkstore_core.cancellation import own_task, see_through, unbroken
 from alkstore_core.engine import EngineTransaction
 from alkstore_core.errors import ClosedError, DatabaseError
+from alkstore_core.options import JobStamp
+from alkstore_core.wakes import channel_topic, queue_topic, stream_topic
 
+from alkstore_sqlite import queues, streams
 from alkstore_sqlite.caller import CallerConnection, end_alone, give_up, is_altered, on_thread, own_cursor, start, undo
 from alkstore_sqlite.commits import Build, Undo
 from alkstore_sqlite.operations import Scope, drive
+from alkstore_sqlite.promises import EVENTS, JOBS, LONGEST
 from alkstore_sqlite.session import SqliteSession
 from alkstore_sqlite.writer import Lease
 
@@ -37,6 +42,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
         self._connection = start(connection)
         self._lease = lease
         self._scope = Scope(engine.clock)
+        self._promises = self._connection.promises
         self._ended = False
         self._holder = None if holder is None else weakref.ref(holder)  # whose result may be this very transaction
 
@@ -64,7 +70,7 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
                 return drive(cursor, build(self._scope, *arguments))
 
         try:
-            return await on_thread(self._whole, work)
+            return await on_thread(self._connection, work)
         except sqlite3.Error as error:
             if self._ended:
                 raise ClosedError("this transaction ended before this was done: begin another one") from error
@@ -74,6 +80,41 @@ class SqliteTransaction(SqliteSession, EngineTransaction):
 
     def _read(self, build: Build, *arguments: Any) -> Awaitable[Any]:
         return self._write(build, *arguments)
+
+    async def insert_jobs(self, queue: str, payloads: Sequence[bytes], stamp: JobStamp) -> list[int]:
+        if len(payloads) > 1 or not self._can_promise(payloads[0]):
+            ids = await super().insert_jobs(queue, payloads, stamp)
+            self._promises.note(JOBS, ids[-1])
+            return ids
+        id, now = self._promises.next_id(JOBS), self._scope.now()
+        self._scope.topics.add(queue_topic(queue))
+        self._promises.make(partial(queues.insert_job_as, id, queue, payloads[0], stamp, now))
+        return [id]
+
+    async def append_events(self, stream: str, events: Sequence[tuple[str | None, bytes]]) -> list[int]:
+        if len(events) > 1 or not self._can_promise(events[0][1]):
+            offsets = await super().append_events(stream, events)
+            self._promises.note(EVENTS, offsets[-1])
+            return offsets
+        offset, now = self._promises.next_id(EVENTS), self._scope.now()
+        self._scope.topics.add(stream_topic(stream))
+        self._promises.make(partial(streams.append_event_as, offset, stream, *events[0], now))
+        return [offset]
+
+    async def save_offset(self, stream: str, consumer: str, offset: int) -> None:
+        if self._can_promise():
+            self._promises.make(partial(streams.save_offset, self._scope, stream, consumer, offset))
+        else:
+            await super().save_offset(stream, consumer, offset)
+
+    async def notify(self, channel: str, payload: bytes | None) -> None:
+        self._refuse_ended()
+        self._scope.topics.add(channel_topic(channel))  # it is all that there is to do before the commit
+
+    def _can_promise(self, payload: bytes = b"") -> bool:
+        self._refuse_ended()
+        # A transaction that SQLite has undone says so in `_write`.
+        return self._promises.are_possible and len(payload) <= LONGEST and self._connection.in_transaction
 
     async def commit(self) -> None:
         self._end()

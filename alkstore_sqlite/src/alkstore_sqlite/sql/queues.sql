@@ -8,6 +8,13 @@ INSERT INTO alkstore_jobs (
 ) VALUES (?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 1)
 RETURNING id;
 
+-- name: insert_job_as
+-- Add one pending job under the id that it was promised.
+INSERT INTO alkstore_jobs (
+    id, queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
+    backoff_base_s, dead_letter_retention_s, created_at, claims, place
+) VALUES (?, ?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 1);
+
 -- name: insert_jobs
 -- Add one of many pending jobs; the last id of them all is asked for afterwards (Q12).
 INSERT INTO alkstore_jobs (

@@ -4,6 +4,10 @@
 -- Append one event and give its offset (S1).
 INSERT INTO alkstore_events (stream, key, payload, created_at) VALUES (?, ?, ?, ?) RETURNING "offset";
 
+-- name: append_event_as
+-- Append one event under the offset that it was promised.
+INSERT INTO alkstore_events ("offset", stream, key, payload, created_at) VALUES (?, ?, ?, ?, ?);
+
 -- name: append_events
 -- Append one of many events; the last offset of them all is asked for afterwards (Q12).
 INSERT INTO alkstore_events (stream, key, payload, created_at) VALUES (?, ?, ?, ?);
