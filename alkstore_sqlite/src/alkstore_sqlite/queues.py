@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 
 from alkstore_core.engine import Claim
+from alkstore_core.making import maker
 from alkstore_core.numbers import INT64_MAX, INT64_MIN, saturating_add
 from alkstore_core.options import JobStamp
 from alkstore_core.timing import deadline, ready_time
@@ -17,6 +18,7 @@ SQL = Statements("queues")
 _INSERT_JOB = SQL.insert_job
 _INSERT_JOBS = SQL.insert_jobs
 
+make_job, make_claim = maker(Job), maker(Claim)
 _STATES = (JobState.PENDING, JobState.PROCESSING, JobState.DEAD)
 
 
@@ -76,7 +78,7 @@ def claim_jobs(scope: Scope, queue: str, worker_id: str, limit: int) -> Operatio
         bound = priority - 1
     if not taken:
         return []
-    claims = [_claimed(row, worker_id, now) for row in taken]
+    claims = [_claimed(queue, row, worker_id, now) for row in taken]
     yield count(SQL.claim, worker_id, now, now, now, _ids(claims))
     return claims
 
@@ -85,29 +87,23 @@ def _ids(claims: Sequence[Claim]) -> str:
     return json.dumps([claim.job.id for claim in claims])
 
 
-def _claimed(row: Row, worker_id: str, now: int) -> Claim:
+def _claimed(queue: str, row: Row, worker_id: str, now: int) -> Claim:
     (
         id,
-        queue,
         payload,
-        _,
         priority,
         ready_at,
         expires_at,
         attempts,
-        max_attempts,
+        most,
         visibility,
         base,
         retention,
         created_at,
-        _,
-        _,
-        _,
-        last_error,
-        died_at,
+        error,
         claims,
     ) = row
-    job = Job(
+    job = make_job(
         id,
         queue,
         payload,
@@ -116,7 +112,7 @@ def _claimed(row: Row, worker_id: str, now: int) -> Claim:
         ready_at,
         expires_at,
         attempts + 1,
-        max_attempts,
+        most,
         visibility,
         base,
         retention,
@@ -124,10 +120,10 @@ def _claimed(row: Row, worker_id: str, now: int) -> Claim:
         worker_id,
         now,
         saturating_add(now, visibility),
-        last_error,
-        died_at,
+        error,
+        None,
     )
-    return Claim(job, claims + 1)
+    return make_claim(job, claims + 1)
 
 
 def ack_claims(scope: Scope, claims: Sequence[Claim]) -> Operation[list[bool]]:
@@ -203,7 +199,7 @@ def find_job(scope: Scope, job_id: int, queue: str | None) -> Operation[Job | No
     if not found or (queue is not None and found[0][1] != queue):
         return None
     id, its_queue, payload, state, *rest = found[0]
-    return Job(id, its_queue, payload, _STATES[state], *rest)
+    return make_job(id, its_queue, payload, _STATES[state], *rest)
 
 
 def sweep_jobs(scope: Scope, queue: str) -> Operation[int]:

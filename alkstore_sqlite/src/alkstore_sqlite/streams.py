@@ -5,6 +5,7 @@ There is one writer, so events are committed in the order of their offsets, and 
 
 from collections.abc import Sequence
 
+from alkstore_core.making import maker
 from alkstore_core.values import StreamEvent
 from alkstore_core.wakes import stream_topic
 
@@ -12,6 +13,7 @@ from alkstore_sqlite.operations import Operation, Row, Scope, count, many, rows
 from alkstore_sqlite.statements import Statements
 
 SQL = Statements("streams")
+make_event = maker(StreamEvent)
 _APPEND_EVENT = SQL.append_event
 
 
@@ -37,13 +39,13 @@ def append_event_as(offset: int, stream: str, key: str | None, payload: bytes, n
 def read_events(scope: Scope, stream: str, after: int, limit: int) -> Operation[list[StreamEvent]]:
     """Events above an offset, ascending (S3)."""
     found: list[Row] = yield rows(SQL.read_events, stream, after, limit)
-    return [StreamEvent(*row) for row in found]
+    return [make_event(*row) for row in found]
 
 
 def read_consumer_events(scope: Scope, stream: str, consumer: str, limit: int) -> Operation[list[StreamEvent]]:
     """Events after the consumer's saved offset (S4)."""
     found: list[Row] = yield rows(SQL.read_consumer_events, stream, stream, consumer, limit)
-    return [StreamEvent(*row) for row in found]
+    return [make_event(*row) for row in found]
 
 
 def save_offset(scope: Scope, stream: str, consumer: str, offset: int) -> Operation[None]:

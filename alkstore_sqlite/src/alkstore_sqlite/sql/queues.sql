@@ -57,9 +57,8 @@ ORDER BY priority DESC LIMIT 1;
 
 -- name: claimable
 -- The first rows of one priority in claim order (Q3). Seeking each priority never walks the delayed rows of another.
-SELECT id, queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
-    backoff_base_s, dead_letter_retention_s, created_at, worker_id, claimed_at, claim_expires_at, last_error, died_at,
-    claims
+SELECT id, payload, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s, backoff_base_s,
+    dead_letter_retention_s, created_at, last_error, claims
 FROM alkstore_jobs INDEXED BY alkstore_jobs_order
 WHERE queue = ? AND place = 1 AND priority = ? AND ready_at <= ?
     AND (state = 0 OR claim_expires_at <= ?)   -- a clock set back may make a claim live again
