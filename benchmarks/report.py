@@ -33,9 +33,7 @@ _SHORT = {"p50_ms": "p50", "p99_ms": "p99", "offered": "offered", "cpu_percent":
 _GROWTH_UNITS = {"ms": " ms", "rate": "/s", "mb": " MB", "rows": ""}
 _WHY = {
     "publish until all have it": "each subscriber reads the event for itself, so all together take as many reads",
-    "trim 10": "the memory engine looks at every event of the stream; the others ask an index",
     "publish": "with live subscribers in the same process, their reads compete with the next publish",
-    "sweep, nothing to do": "the memory engine looks at every row of the queue; the others ask an index",
     "size of the table": "it holds the rows",
     "size after churn": "dead rows keep their room until vacuum, which gives it to new ones",
     "dead tuples before vacuum": "each finished job leaves two",

@@ -1,13 +1,15 @@
-"""One queue's rows, kept so that a claim costs the same however many there are.
+"""One queue's rows, kept so that a claim and a sweep cost the same however many there are.
 
 A row that is not due yet stands in a heap by the second at which it will be; once due it moves, for good, to a heap
 in claim order. So a claim looks neither at delayed rows nor at live claims, and an expired row is looked at once.
-Entries are not removed when their row changes: one that no longer matches its row is dropped when it comes up.
+What a sweep takes stands in a heap by its second too. Entries are not removed when their row changes: one that no
+longer matches its row is dropped when it comes up.
 """
 
 from heapq import heapify, heappop, heappush
 
 from alkstore_core.engine import Claim
+from alkstore_core.timing import deadline
 from alkstore_core.values import Job, JobState
 
 
@@ -19,6 +21,11 @@ def due_at(job: Job) -> int:
 def is_expired(job: Job, now: int) -> bool:
     """Whether the job is not to be handed out any more."""
     return job.expires_at is not None and job.expires_at <= now
+
+
+def forgotten_at(job: Job) -> int | None:
+    """The second from which a sweep deletes the dead letter; None keeps it."""
+    return None if job.died_at is None else deadline(job.died_at, job.dead_letter_retention_s)
 
 
 def _rank(job: Job) -> tuple[int, int, int]:
@@ -39,6 +46,8 @@ class Backlog:
         self._exhausted: list[int] = []
         self._waiting: list[tuple[int, int]] = []
         self._by_time: list[tuple[int, int]] = []
+        self._expiring: list[tuple[int, int]] = []
+        self._forgetting: list[tuple[int, int]] = []
         self._latest = 0
 
     def store(self, job_id: int, row: Claim | None, now: int) -> None:
@@ -48,9 +57,13 @@ class Backlog:
         self.dead.pop(job_id, None)
         if row is not None and row.job.state is JobState.DEAD:
             self.dead[job_id] = row
+            if (second := forgotten_at(row.job)) is not None:
+                heappush(self._forgetting, (second, job_id))
         elif row is not None:
             self.live[job_id] = row
             heappush(self._by_time, (due_at(row.job), job_id))
+            if row.job.expires_at is not None:
+                heappush(self._expiring, (row.job.expires_at, job_id))
             if due_at(row.job) > now:
                 heappush(self._waiting, (due_at(row.job), job_id))
             else:
@@ -58,6 +71,8 @@ class Backlog:
         entries = len(self._claimable) + len(self._exhausted) + len(self._waiting) + len(self._by_time)
         if entries > 4 * len(self.live) + 64:  # of which two for each row, at most, are current
             self._rebuild(now)
+        if len(self._expiring) > 2 * len(self.live) + 64 or len(self._forgetting) > 2 * len(self.dead) + 64:
+            self._rebuild_ends()
 
     def claim(self, now: int, limit: int) -> tuple[list[Claim], list[Claim]]:
         """The lapsed rows that are at their last attempt, and up to `limit` claimable rows in claim order.
@@ -107,6 +122,25 @@ class Backlog:
             heappop(self._by_time)
         return None
 
+    def sweep(self, now: int) -> tuple[list[Claim], list[int]]:
+        """The live rows that have expired, and the ids of dead letters past their retention.
+
+        Both are taken out of the order: the caller stores or deletes each of them.
+        """
+        expired: dict[int, Claim] = {}  # a row has an entry for each time that it was stored, all of the same second
+        while self._expiring and self._expiring[0][0] <= now:
+            job_id = heappop(self._expiring)[1]
+            self.steps += 1
+            if job_id in self.live:
+                expired[job_id] = self.live[job_id]
+        forgotten: list[int] = []
+        while self._forgetting and self._forgetting[0][0] <= now:
+            job_id = heappop(self._forgetting)[1]
+            self.steps += 1
+            if job_id in self.dead:
+                forgotten.append(job_id)
+        return list(expired.values()), forgotten
+
     def _ripen(self, job: Job) -> None:
         if _at_last_attempt(job):
             self._exhausted.append(job.id)
@@ -130,6 +164,13 @@ class Backlog:
         heapify(self._by_time)
         heapify(self._waiting)
         heapify(self._claimable)
+
+    def _rebuild_ends(self) -> None:
+        self._expiring = [(row.job.expires_at, id) for id, row in self.live.items() if row.job.expires_at is not None]
+        ends = ((forgotten_at(row.job), id) for id, row in self.dead.items())
+        self._forgetting = [(second, id) for second, id in ends if second is not None]
+        heapify(self._expiring)
+        heapify(self._forgetting)
 
 
 def _at_last_attempt(job: Job) -> bool:

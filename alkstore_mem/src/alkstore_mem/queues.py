@@ -10,7 +10,7 @@ from alkstore_core.timing import deadline, ready_time
 from alkstore_core.values import Job, JobState
 from alkstore_core.wakes import queue_topic
 
-from alkstore_mem.backlog import due_at, is_expired
+from alkstore_mem.backlog import due_at, forgotten_at, is_expired
 from alkstore_mem.database import Changes
 from alkstore_mem.session import MemSession
 
@@ -191,17 +191,19 @@ class QueueSession(MemSession):
 
     async def sweep_jobs(self, queue: str) -> int:
         with await self.writing() as changes:
-            now = self.now()
-            moved = 0
-            for row in _rows(changes, queue):
-                job = row.job
-                if job.state is not JobState.DEAD and is_expired(job, now):
-                    job = _bury(changes, row, "expired", now)
-                    moved += 1
-                forgotten_at = None if job.died_at is None else deadline(job.died_at, job.dead_letter_retention_s)
-                if forgotten_at is not None and forgotten_at <= now:
-                    changes.put(changes.database.jobs, job.id, None)
-            return moved
+            jobs, now = changes.database.jobs, self.now()
+            backlog = jobs.backlogs.get(queue)
+            if backlog is None:
+                return 0
+            expired, forgotten = backlog.sweep(now)
+            for row in expired:
+                job = _bury(changes, row, "expired", now)
+                second = forgotten_at(job)
+                if second is not None and second <= now:
+                    forgotten.append(job.id)
+            for job_id in forgotten:
+                changes.put(jobs, job_id, None)
+            return len(expired)
 
     async def next_due(self, queue: str) -> int | None:
         with await self.reading() as changes:

@@ -11,17 +11,23 @@ from alkstore_mem.database import Changes
 from alkstore_mem.session import MemSession
 
 
-def _visible(changes: Changes, stream: str, after: int, limit: int) -> list[StreamEvent]:
+def _visible(changes: Changes, stream: str, after: int, limit: int, last: int = INT64_MAX) -> list[StreamEvent]:
+    """The first events above `after`, up to `last`, as the transaction sees them."""
     database = changes.database
     committed = database.events.streams.get(stream, [])
     trimmed = changes.get(database.horizons, stream)
     start = after if trimmed is None else max(after, trimmed)
-    first = bisect_right(committed, start, key=lambda event: event.offset)
-    events = committed[first : first + limit]
+    first = bisect_right(committed, start, key=_offset)
+    end = len(committed) if last == INT64_MAX else bisect_right(committed, last, lo=first, key=_offset)
+    events = committed[first : min(first + limit, end)]
     if len(events) < limit:  # what is staged has greater offsets than what is committed
         staged = changes.staged(database.events).values()
-        events += [event for event in staged if event and event.stream == stream and event.offset > after]
+        events += [event for event in staged if event and event.stream == stream and after < event.offset <= last]
     return events[:limit]
+
+
+def _offset(event: StreamEvent) -> int:
+    return event.offset
 
 
 class StreamSession(MemSession):
@@ -62,8 +68,7 @@ class StreamSession(MemSession):
     async def trim_events(self, stream: str, horizon: int) -> int:
         with await self.writing() as changes:
             database = changes.database
-            events = _visible(changes, stream, INT64_MIN, INT64_MAX)
-            gone = events[: bisect_right(events, horizon, key=lambda event: event.offset)]
+            gone = _visible(changes, stream, INT64_MIN, INT64_MAX, horizon)
             if gone:
                 changes.put(database.horizons, stream, gone[-1].offset)
                 staged = changes.staged(database.events)

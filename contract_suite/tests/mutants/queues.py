@@ -722,59 +722,63 @@ def keeps_the_first_error(patch):
     ]
 )
 def sweeps_only_what_is_pending(patch):
-    rewrite(patch, QueueSession, "sweep_jobs", "job.state is not JobState.DEAD", "job.state is JobState.PENDING")
+    pending = "job_id in self.live and self.live[job_id].job.state is JobState.PENDING"
+    rewrite(patch, Backlog, "sweep", "job_id in self.live:", f"{pending}:")
 
 
 @mutant(kills=["queues/sweep_buries_the_expired", "queues/sweep_strands_nothing"])
 def sweeps_only_what_is_ready(patch):
-    rewrite(
-        patch,
-        QueueSession,
-        "sweep_jobs",
-        "job.state is not JobState.DEAD",
-        "job.state is not JobState.DEAD and job.ready_at <= now",
-    )
+    ready = "job_id in self.live and self.live[job_id].job.ready_at <= now"
+    rewrite(patch, Backlog, "sweep", "job_id in self.live:", f"{ready}:")
 
 
 @mutant(kills=["queues/sweep_strands_nothing", "queues/sweep_buries_the_expired"])
 def sweeps_three_at_a_time(patch):
-    rewrite(patch, QueueSession, "sweep_jobs", "is_expired(job, now)", "is_expired(job, now) and moved < 3")
+    rewrite(patch, Backlog, "sweep", "self._expiring[0][0] <= now", "self._expiring[0][0] <= now and len(expired) < 3")
 
 
 @mutant(kills=["queues/sweep_spares_what_has_not_expired"])
 def sweeps_a_second_too_late(patch):
-    patch.setattr(queues, "is_expired", lambda job, now: job.expires_at is not None and job.expires_at < now)
+    rewrite(patch, Backlog, "sweep", "self._expiring[0][0] <= now", "self._expiring[0][0] < now")
 
 
 @mutant(kills=["queues/sweep_leaves_the_dead_as_they_died"])
 def sweeps_the_dead_again(patch):
-    rewrite(patch, QueueSession, "sweep_jobs", "job.state is not JobState.DEAD and ", "")
+    old = "if job_id in self.live:\n            expired[job_id] = self.live[job_id]"
+    new = "if row := self.live.get(job_id) or self.dead.get(job_id):\n            expired[job_id] = row"
+    rewrite(patch, Backlog, "sweep", old, new)
 
 
 @mutant(kills=["queues/sweep_deletes_past_retention", "queues/sweep_forgets_at_once_without_retention"])
 def counts_what_it_deletes(patch):
-    old = "changes.put(changes.database.jobs, job.id, None)"
-    rewrite(patch, QueueSession, "sweep_jobs", old, f"{old}\n                moved += 1")
+    rewrite(patch, QueueSession, "sweep_jobs", "return len(expired)", "return len(expired) + len(forgotten)")
 
 
 @mutant(kills=["queues/sweep_deletes_past_retention", "queues/sweep_forgets_at_once_without_retention"])
 def deletes_a_second_too_late(patch):
-    rewrite(patch, QueueSession, "sweep_jobs", "forgotten_at <= now", "forgotten_at < now")
+    rewrite(patch, Backlog, "sweep", "self._forgetting[0][0] <= now", "self._forgetting[0][0] < now")
+    rewrite(patch, QueueSession, "sweep_jobs", "second <= now", "second < now")
+
+
+def rewrite_forgotten_at(patch, old, new):
+    """The same, for what is dead already and for what a sweep buries."""
+    rewrite(patch, backlog, "forgotten_at", old, new)
+    patch.setattr(queues, "forgotten_at", backlog.forgotten_at)
 
 
 @mutant(kills=["queues/sweep_deletes_past_retention"])
 def deletes_what_is_kept_for_ever(patch):
-    rewrite(patch, QueueSession, "sweep_jobs", "job.dead_letter_retention_s)", "job.dead_letter_retention_s or 0)")
+    rewrite_forgotten_at(patch, "job.dead_letter_retention_s)", "job.dead_letter_retention_s or 0)")
 
 
 @mutant(kills=["queues/sweep_forgets_at_once_without_retention"])
 def takes_a_retention_of_zero_for_none(patch):
-    rewrite(patch, QueueSession, "sweep_jobs", "job.dead_letter_retention_s)", "job.dead_letter_retention_s or None)")
+    rewrite_forgotten_at(patch, "job.dead_letter_retention_s)", "job.dead_letter_retention_s or None)")
 
 
 @mutant(kills=["queues/retention_starts_at_death"])
 def keeps_the_dead_from_their_enqueue_on(patch):
-    rewrite(patch, QueueSession, "sweep_jobs", "deadline(job.died_at,", "deadline(job.created_at,")
+    rewrite_forgotten_at(patch, "deadline(job.died_at,", "deadline(job.created_at,")
 
 
 @mutant(kills=["queues/nothing_sweeps_by_itself"])

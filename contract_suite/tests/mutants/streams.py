@@ -415,9 +415,9 @@ def reads_nothing_from_within_a_trimmed_region(patch):
         right(self, key, row, now)
         self.trimmed = {**getattr(self, "trimmed", {}), key: row}
 
-    def visible(changes, stream, after, limit):
+    def visible(changes, stream, after, limit, *last):
         trimmed = getattr(changes.database.horizons, "trimmed", {})
-        return [] if 0 < after < trimmed.get(stream, 0) else right_visible(changes, stream, after, limit)
+        return [] if 0 < after < trimmed.get(stream, 0) else right_visible(changes, stream, after, limit, *last)
 
     right = HorizonTable.store
     right_visible = StreamSession.read_events.__globals__["_visible"]
@@ -439,9 +439,9 @@ def trims_what_comes_later_too(patch):
         horizons[stream] = max(horizon, horizons.get(stream, INT64_MIN))
         return await right(self, stream, horizon)
 
-    def visible(changes, stream, after, limit):
+    def visible(changes, stream, after, limit, *last):
         horizons = changes.database.__dict__.get("kept_horizons", {})
-        return right_visible(changes, stream, max(after, horizons.get(stream, INT64_MIN)), limit)
+        return right_visible(changes, stream, max(after, horizons.get(stream, INT64_MIN)), limit, *last)
 
     right = StreamSession.trim_events
     right_visible = StreamSession.read_events.__globals__["_visible"]
