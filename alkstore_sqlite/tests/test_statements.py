@@ -10,7 +10,7 @@ from alkstore_core.engine import Claim
 from alkstore_core.options import DEFAULT_STAMP
 from alkstore_core.testing import ManualClock
 from alkstore_core.values import Acknowledgement, Delivery, Holder
-from alkstore_sqlite import SqliteStore, locks, mailboxes, notify, queues, scheduler, streams
+from alkstore_sqlite import SqliteStore, locks, mailboxes, notify, promises, queues, scheduler, streams
 from alkstore_sqlite.migrations import known_migrations, migrate, restore
 from alkstore_sqlite.operations import Operation, Scope, drive
 from alkstore_sqlite.statements import Statements
@@ -22,6 +22,7 @@ MODULES = {
     "scheduler": scheduler,
     "notify": notify,
     "mailboxes": mailboxes,
+    "promises": promises,
 }
 NOW = 1_700_000_000
 HOLDER = Holder("run", "7", 1)
@@ -70,7 +71,9 @@ def test_every_statement_is_used_parses_and_says_what_it_is_for(
         ("queues", "return_unexpired", "alkstore_jobs_expiry"),
         ("queues", "return_lapsed", "alkstore_jobs_held"),
         ("queues", "next_priority", "alkstore_jobs_order"),
-        ("queues", "claimable", "alkstore_jobs_order"),
+        ("queues", "claimable_first", "alkstore_jobs_order (queue=? AND priority>?"),
+        ("queues", "claimable", "alkstore_jobs_order (queue=? AND priority=? AND ready_at<?"),
+        ("queues", "claimable_last", "alkstore_jobs_order (queue=? AND priority<?"),
         ("queues", "claim", "PRIMARY KEY"),
         ("queues", "live_claims", "PRIMARY KEY"),
         ("queues", "delete_jobs", "PRIMARY KEY"),
@@ -83,6 +86,8 @@ def test_every_statement_is_used_parses_and_says_what_it_is_for(
         ("queues", "bury_expired", "alkstore_jobs_expiry"),
         ("queues", "purge_dead", "alkstore_jobs_purge"),
         ("queues", "next_ready", "alkstore_jobs_order"),
+        ("queues", "next_delayed", "alkstore_jobs_delayed"),
+        ("queues", "ripen", "alkstore_jobs_delayed"),
         ("queues", "next_lapse", "alkstore_jobs_held"),
         ("streams", "read_events", "alkstore_events_stream"),
         ("streams", "read_consumer_events", "alkstore_events_stream"),
@@ -123,7 +128,8 @@ def fill(cursor: sqlite3.Cursor, count: int) -> None:
     kinds = {
         # state, priority, ready_at, expires_at, attempts, claim_expires_at, place, purge_at
         "ready": "0, 0, :now - i % 7, NULL, 0, NULL, 1, NULL",
-        "delayed, of a higher priority": "0, 5, :now + 1000 + i, NULL, 0, NULL, 1, NULL",
+        "delayed": "0, 0, :now + 1000 + i, NULL, 0, NULL, 1, NULL",
+        "delayed, each of its own higher priority": "0, 5 + i, :now + 1000 + i, NULL, 0, NULL, 3, NULL",
         "expired, known": "0, 9, :now - 50, :now - 10, 0, NULL, 2, NULL",
         "held": "1, 0, :now - 100, NULL, 1, :now + 1000 + i, 0, NULL",
         "held and expired": "1, 0, :now - 100, :now - 10, 3, :now - 5, 2, NULL",
@@ -240,7 +246,7 @@ OPERATIONS: dict[str, Callable[[Scope], Operation[object]]] = {
 def test_no_operation_costs_more_for_a_larger_table(name: str) -> None:
     """At a million rows an operation takes about the steps that it takes at a few thousand: no plan grows."""
     costs: list[int] = []
-    for count in (200, 70_000):  # times 14 kinds: 2,800 rows and 980,000
+    for count in (200, 62_500):  # times 16 kinds: 3,200 rows and a million
         connection = sqlite3.connect(":memory:", isolation_level=None)
         prepare(connection.cursor())
         fill(connection.cursor(), count)

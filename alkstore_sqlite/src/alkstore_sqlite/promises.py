@@ -21,7 +21,7 @@ MOST = 32
 LONGEST = 64 * 1024
 """A payload of more bytes is not kept waiting; beside it a hop costs nothing."""
 
-_SEQUENCES = Statements("promises").sequences
+SQL = Statements("promises")
 
 
 class Promises:
@@ -40,7 +40,7 @@ class Promises:
     def begin(self, cursor: sqlite3.Cursor) -> None:
         """The transaction has begun: from here on the next ids are known."""
         self._last = {JOBS: 0, EVENTS: 0}
-        self._last.update(cursor.execute(_SEQUENCES).fetchall())
+        self._last.update(cursor.execute(SQL.sequences).fetchall())
 
     @property
     def are_possible(self) -> bool:

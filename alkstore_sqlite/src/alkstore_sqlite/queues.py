@@ -19,6 +19,7 @@ _INSERT_JOB = SQL.insert_job
 _INSERT_JOBS = SQL.insert_jobs
 
 make_job, make_claim = maker(Job), maker(Claim)
+_CLAIM_ORDER = (SQL.claimable_first, SQL.claimable, SQL.claimable_last)
 _STATES = (JobState.PENDING, JobState.PROCESSING, JobState.DEAD)
 
 
@@ -42,40 +43,42 @@ def insert_job_as(id: int, queue: str, payload: bytes, stamp: JobStamp, now: int
 
 def _stamped(stamp: JobStamp, now: int) -> tuple[int | None, ...]:
     """What a new job's row has beside its queue and its payload."""
+    ready_at = ready_time(now, stamp.delay, stamp.run_at)
     return (
         stamp.priority,
-        ready_time(now, stamp.delay, stamp.run_at),
+        ready_at,
         deadline(now, stamp.expires),
         stamp.max_attempts,
         stamp.visibility_timeout_s,
         stamp.backoff_base_s,
         stamp.dead_letter_retention_s,
         now,
+        _waiting_place(stamp.priority, ready_at, now),
     )
+
+
+def _waiting_place(priority: int, ready_at: int, now: int) -> int:
+    """Where a pending row stands: in the claim order, or apart until it is ready."""
+    return 3 if priority != 0 and ready_at > now else 1
 
 
 def claim_jobs(scope: Scope, queue: str, worker_id: str, limit: int) -> Operation[list[Claim]]:
     """Bury the exhausted, then take the first in claim order (Q3, Q4).
 
-    What has expired or lapsed since the last claim changes its place once, by an index on the time, so a claim costs
-    the same whatever waits, is delayed, has expired or is dead.
+    What has expired or lapsed or become ready since the last claim changes its place once, by an index on the time, so
+    a claim costs the same whatever waits, is delayed, has expired or is dead.
     """
     now = scope.now()
     yield count(SQL.set_expired_aside, queue, now)
-    yield count(SQL.return_unexpired, queue, now)
+    yield count(SQL.return_unexpired, now, queue, now)
     yield count(SQL.return_lapsed, now, now, now, queue, now)
+    yield count(SQL.ripen, queue, now)
     taken: list[Row] = []
-    bound = INT64_MAX
-    while True:
-        found: list[Row] = yield rows(SQL.next_priority, queue, bound)
-        if not found:
-            break
-        priority: int = found[0][0]
-        found = yield rows(SQL.claimable, queue, priority, now, now, limit - len(taken))
+    for claimable in _CLAIM_ORDER:
+        found: list[Row] = yield rows(claimable, queue, now, now, limit - len(taken))
         taken += found
-        if len(taken) == limit or priority == INT64_MIN:
+        if len(taken) == limit:
             break
-        bound = priority - 1
     if not taken:
         return []
     claims = [_claimed(queue, row, worker_id, now) for row in taken]
@@ -148,7 +151,9 @@ def ack_jobs(scope: Scope, queue: str, worker_id: str, job_ids: Sequence[int]) -
 def retry_claim(scope: Scope, claim: Claim, error: str, delay: int) -> Operation[bool]:
     """Make it wait again (Q7)."""
     now = scope.now()
-    changed: int = yield count(SQL.retry_claim, saturating_add(now, delay), error, claim.job.id, claim.token, now)
+    ready_at = saturating_add(now, delay)
+    place = _waiting_place(claim.job.priority, ready_at, now)
+    changed: int = yield count(SQL.retry_claim, place, ready_at, error, claim.job.id, claim.token, now)
     if changed:
         scope.topics.add(queue_topic(claim.job.queue))
     return changed > 0
@@ -215,6 +220,8 @@ def next_due(scope: Scope, queue: str) -> Operation[int | None]:
     now = scope.now()
     due: list[int] = []
     found: list[Row] = yield rows(SQL.next_lapse, queue, now)
+    due += [row[0] for row in found]
+    found = yield rows(SQL.next_delayed, queue, now)
     due += [row[0] for row in found]
     bound = INT64_MAX
     while True:

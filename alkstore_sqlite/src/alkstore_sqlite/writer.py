@@ -201,21 +201,26 @@ class Writer:
 
     def _serve_batch(self) -> None:
         deadline = self._requests[0].since + self._database.busy_timeout
+        outcomes: list[Outcome] = []
+        topics: Collection[str] = ()
         try:
             if not self._enter(deadline):
                 return
             try:
                 if self._commits.begin(deadline, self._expire):
-                    self._commit_batch()
+                    outcomes, topics = self._commit_batch()
                 else:
                     self._expire()
             finally:
                 self._leave()
         except DatabaseError as error:  # nothing can be written at all
-            self._answer([(request, None, error) for request in self._requests], ())
+            outcomes = [(request, None, error) for request in self._requests]
             self._requests.clear()
+        # Last of all: the loop's thread wakes, and would wait for the interpreter's lock while this one is at work.
+        if outcomes:
+            self._answer(outcomes, topics)
 
-    def _commit_batch(self) -> None:
+    def _commit_batch(self) -> tuple[list[Outcome], Collection[str]]:
         batch: list[Request] = []
         while self._requests and len(batch) < BATCH_LIMIT:
             request = self._requests.popleft()
@@ -225,9 +230,9 @@ class Writer:
             elif request.undo is not None:
                 self._answer([(request, None, asyncio.CancelledError())], ())
         if batch:
-            self._answer(*self._commits.run(batch))
-        else:
-            self._commits.roll_back()
+            return self._commits.run(batch)
+        self._commits.roll_back()
+        return [], ()
 
     def _serve_lease(self, request: LeaseRequest) -> None:
         if request.released.is_set():

@@ -4,23 +4,23 @@
 -- Add one pending job and give its id (Q1).
 INSERT INTO alkstore_jobs (
     queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
-    backoff_base_s, dead_letter_retention_s, created_at, claims, place
-) VALUES (?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 1)
+    backoff_base_s, dead_letter_retention_s, created_at, place, claims
+) VALUES (?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, 0)
 RETURNING id;
 
 -- name: insert_job_as
 -- Add one pending job under the id that it was promised.
 INSERT INTO alkstore_jobs (
     id, queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
-    backoff_base_s, dead_letter_retention_s, created_at, claims, place
-) VALUES (?, ?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 1);
+    backoff_base_s, dead_letter_retention_s, created_at, place, claims
+) VALUES (?, ?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, 0);
 
 -- name: insert_jobs
 -- Add one of many pending jobs; the last id of them all is asked for afterwards (Q12).
 INSERT INTO alkstore_jobs (
     queue, payload, state, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s,
-    backoff_base_s, dead_letter_retention_s, created_at, claims, place
-) VALUES (?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, 0, 1);
+    backoff_base_s, dead_letter_retention_s, created_at, place, claims
+) VALUES (?, ?, 0, ?, ?, ?, 0, ?, ?, ?, ?, ?, ?, 0);
 
 -- name: last_job_id
 -- The id given out last; ids given out in one transaction follow one another.
@@ -29,11 +29,11 @@ SELECT seq FROM sqlite_sequence WHERE name = 'alkstore_jobs';
 -- name: set_expired_aside
 -- Take what has expired out of the claim order once, so that no later claim walks over it.
 UPDATE alkstore_jobs INDEXED BY alkstore_jobs_expiry SET place = 2
-WHERE queue = ? AND place IN (0, 1) AND expires_at <= ? AND expires_at IS NOT NULL AND state < 2;
+WHERE queue = ? AND place IN (0, 1, 3) AND expires_at <= ? AND expires_at IS NOT NULL AND state < 2;
 
 -- name: return_unexpired
 -- Put back what was set aside before the clock was set back: it has not expired yet.
-UPDATE alkstore_jobs INDEXED BY alkstore_jobs_expiry SET place = 1 - state
+UPDATE alkstore_jobs INDEXED BY alkstore_jobs_expiry SET place = iif(state = 1, 0, iif(ready_at > ? AND priority <> 0, 3, 1))
 WHERE queue = ? AND place = 2 AND expires_at > ? AND expires_at IS NOT NULL AND state < 2;
 
 -- name: return_lapsed
@@ -49,20 +49,34 @@ UPDATE alkstore_jobs INDEXED BY alkstore_jobs_held SET
                    purge_at)
 WHERE queue = ? AND place = 0 AND claim_expires_at <= ?;
 
--- name: next_priority
--- The highest priority at or below a bound that has any row in the claim order, ready or not.
-SELECT priority FROM alkstore_jobs INDEXED BY alkstore_jobs_order
-WHERE queue = ? AND place = 1 AND priority <= ?
-ORDER BY priority DESC LIMIT 1;
+-- name: ripen
+-- Put what has become ready into the claim order.
+UPDATE alkstore_jobs INDEXED BY alkstore_jobs_delayed SET place = 1 WHERE queue = ? AND place = 3 AND ready_at <= ?;
 
--- name: claimable
--- The first rows of one priority in claim order (Q3). Seeking each priority never walks the delayed rows of another.
+-- name: claimable_first
+-- The first rows in claim order of what goes before the usual priority (Q3).
+-- All of these are ready, but where the clock was set back.
 SELECT id, payload, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s, backoff_base_s,
     dead_letter_retention_s, created_at, last_error, claims
 FROM alkstore_jobs INDEXED BY alkstore_jobs_order
-WHERE queue = ? AND place = 1 AND priority = ? AND ready_at <= ?
-    AND (state = 0 OR claim_expires_at <= ?)   -- a clock set back may make a claim live again
-ORDER BY ready_at, id LIMIT ?;
+WHERE queue = ? AND place = 1 AND priority > 0 AND ready_at <= ? AND (state = 0 OR claim_expires_at <= ?)
+ORDER BY priority DESC, ready_at, id LIMIT ?;
+
+-- name: claimable
+-- The first rows in claim order of the usual priority; the delayed come last, and are not walked (Q3).
+SELECT id, payload, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s, backoff_base_s,
+    dead_letter_retention_s, created_at, last_error, claims
+FROM alkstore_jobs INDEXED BY alkstore_jobs_order
+WHERE queue = ? AND place = 1 AND priority = 0 AND ready_at <= ? AND (state = 0 OR claim_expires_at <= ?)
+ORDER BY priority DESC, ready_at, id LIMIT ?;
+
+-- name: claimable_last
+-- The first rows in claim order of what comes after the usual priority (Q3).
+SELECT id, payload, priority, ready_at, expires_at, attempts, max_attempts, visibility_timeout_s, backoff_base_s,
+    dead_letter_retention_s, created_at, last_error, claims
+FROM alkstore_jobs INDEXED BY alkstore_jobs_order
+WHERE queue = ? AND place = 1 AND priority < 0 AND ready_at <= ? AND (state = 0 OR claim_expires_at <= ?)
+ORDER BY priority DESC, ready_at, id LIMIT ?;
 
 -- name: claim
 -- Hand rows to a worker (Q4). One statement for all: a third of the cost of one each is saved.
@@ -90,7 +104,7 @@ WHERE id IN (SELECT value FROM json_each(?)) AND queue = ? AND worker_id = ? AND
 -- name: retry_claim
 -- Make the row of one live claim wait again (Q7).
 UPDATE alkstore_jobs SET
-    state = 0, place = 1, ready_at = ?, last_error = ?, worker_id = NULL, claimed_at = NULL, claim_expires_at = NULL
+    state = 0, place = ?, ready_at = ?, last_error = ?, worker_id = NULL, claimed_at = NULL, claim_expires_at = NULL
 WHERE id = ? AND claims = ? AND state = 1 AND claim_expires_at > ?;
 
 -- name: bury_claim
@@ -130,14 +144,26 @@ UPDATE alkstore_jobs INDEXED BY alkstore_jobs_expiry SET
     state = 2, place = 2, last_error = 'expired', died_at = ?,
     purge_at = iif(dead_letter_retention_s > 9223372036854775807 - max(?, 0), 9223372036854775807,
                    ? + dead_letter_retention_s)
-WHERE queue = ? AND place IN (0, 1, 2) AND expires_at <= ? AND expires_at IS NOT NULL AND state < 2;
+WHERE queue = ? AND place IN (0, 1, 2, 3) AND expires_at <= ? AND expires_at IS NOT NULL AND state < 2;
 
 -- name: purge_dead
 -- Delete dead letters past their retention (Q10).
 DELETE FROM alkstore_jobs INDEXED BY alkstore_jobs_purge WHERE queue = ? AND purge_at <= ? AND purge_at IS NOT NULL;
 
+-- name: next_delayed
+-- When the first of those that are not ready yet will be (Q13).
+SELECT ready_at FROM alkstore_jobs INDEXED BY alkstore_jobs_delayed
+WHERE queue = ? AND place = 3 AND (expires_at IS NULL OR expires_at > ?)
+ORDER BY ready_at LIMIT 1;
+
+-- name: next_priority
+-- The highest priority at or below a bound that has any row in the claim order.
+SELECT priority FROM alkstore_jobs INDEXED BY alkstore_jobs_order
+WHERE queue = ? AND place = 1 AND priority <= ?
+ORDER BY priority DESC LIMIT 1;
+
 -- name: next_ready
--- When the first row of one priority is ready, by time alone (Q13).
+-- When the first row of one priority in the claim order was ready, by time alone (Q13).
 SELECT ready_at FROM alkstore_jobs INDEXED BY alkstore_jobs_order
 WHERE queue = ? AND place = 1 AND priority = ? AND (expires_at IS NULL OR expires_at > ?)
 ORDER BY ready_at LIMIT 1;

@@ -1,0 +1,9 @@
+-- What is not ready yet, and of another priority than the usual 0, stands apart from the claim order until it is: a claim
+-- would have to look at each priority that has such rows only. Those of priority 0 stay where they are, behind the ready
+-- ones of their priority, so that a million of them that become ready in one second are not moved first.
+-- place 3: pending, of another priority than 0, and not ready the last time that a claim looked.
+
+CREATE INDEX alkstore_jobs_delayed ON alkstore_jobs (queue, ready_at) WHERE place = 3;
+
+UPDATE alkstore_jobs SET place = 3
+WHERE place = 1 AND state = 0 AND priority <> 0 AND ready_at > CAST(strftime('%s', 'now') AS INTEGER);
