@@ -13,7 +13,7 @@ from alkstore_core.names import storable_text
 from alkstore_pg.statements import quoted, scripts
 
 DEFAULT_SCHEMA = "alkstore"
-VERSION = 3
+VERSION = 4
 """The schema version that this library reads and writes (X2)."""
 
 _LONGEST_BYTES = 63

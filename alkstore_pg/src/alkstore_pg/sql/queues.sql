@@ -5,7 +5,12 @@ INSERT INTO {schema}.jobs (
     visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
 )
 VALUES (
-    $2, $3, $1, 0, 1, $4,
+    $2, $3, $1, 0,
+    CASE  -- delayed, and not of the usual priority
+        WHEN $4::bigint <> 0 AND coalesce($5::bigint > 0, $6::bigint > {schema}.second_of($12), false) THEN 3
+        ELSE 1
+    END,
+    $4,
     CASE
         WHEN $5::bigint IS NOT NULL THEN {schema}.saturating_add({schema}.second_of($12), $5)
         ELSE coalesce($6, {schema}.second_of($12))
@@ -25,7 +30,12 @@ WITH inserted AS (
         visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
     )
     SELECT
-        $2, $3, new.payload, 0, 1, $4,
+        $2, $3, new.payload, 0,
+        CASE
+            WHEN $4::bigint <> 0 AND coalesce($5::bigint > 0, $6::bigint > {schema}.second_of($12), false) THEN 3
+            ELSE 1
+        END,
+        $4,
         CASE
             WHEN $5::bigint IS NOT NULL THEN {schema}.saturating_add({schema}.second_of($12), $5)
             ELSE coalesce($6, {schema}.second_of($12))
@@ -48,7 +58,9 @@ WITH inserted AS (
         visibility_timeout_s, backoff_base_s, dead_letter_retention_s, created_at
     )
     SELECT
-        new.queue, new.long_queue, new.payload, 0, 1, new.priority,
+        new.queue, new.long_queue, new.payload, 0,
+        CASE WHEN new.priority <> 0 AND coalesce(new.delay > 0, new.run_at > now.second, false) THEN 3 ELSE 1 END,
+        new.priority,
         CASE
             WHEN new.delay IS NOT NULL THEN {schema}.saturating_add(now.second, new.delay)
             ELSE coalesce(new.run_at, now.second)

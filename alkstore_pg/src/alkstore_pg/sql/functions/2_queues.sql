@@ -5,8 +5,9 @@
 -- since "state = 1" would let an index of all claims in.
 
 -- Take up to `wanted` jobs in claim order (Q3, Q4).
--- What it costs does not depend on how many jobs wait: three probes of an index, then for each priority one seek to
--- its first ready row. Delayed rows of a high priority are never walked, since ready_at follows the priority.
+-- What it costs does not depend on how many jobs wait: four probes of an index, then for each priority that has ready
+-- rows one seek to the first of them. Delayed rows of priority 0 are never walked, since ready_at follows the priority,
+-- and those of others stand apart.
 CREATE OR REPLACE FUNCTION {schema}.claim_jobs(
     of_queue text, for_worker text, wanted bigint, by_claim bigint, given bigint
 ) RETURNS SETOF {schema}.jobs
@@ -19,6 +20,7 @@ DECLARE
     lapsed boolean;
     expired boolean;
     unexpired boolean;
+    ripe boolean;
     top bigint := 9223372036854775807;
     first_ready bigint;
     first_id bigint;
@@ -28,12 +30,15 @@ BEGIN
         EXISTS (SELECT FROM {schema}.jobs j
             WHERE j.queue = of_queue AND j.place = 0 AND j.state = 1 AND j.claim_expires_at <= at_second),
         EXISTS (SELECT FROM {schema}.jobs j
-            WHERE j.queue = of_queue AND j.place = 1 AND j.state < 2 AND j.expires_at <= at_second),
+            WHERE j.queue = of_queue AND j.place IN (1, 3) AND j.state < 2 AND j.expires_at <= at_second),
         EXISTS (SELECT FROM {schema}.jobs j
-            WHERE j.queue = of_queue AND j.place = 2 AND j.state < 2 AND j.expires_at > at_second)
-        INTO lapsed, expired, unexpired;
+            WHERE j.queue = of_queue AND j.place = 2 AND j.state < 2 AND j.expires_at > at_second),
+        EXISTS (SELECT FROM {schema}.jobs j
+            WHERE j.queue = of_queue AND j.place = 3 AND j.ready_at <= at_second)
+        INTO lapsed, expired, unexpired, ripe;
     IF unexpired THEN  -- the clock was set back
-        UPDATE {schema}.jobs j SET place = 1 - j.state
+        UPDATE {schema}.jobs j SET place = CASE
+            WHEN j.state = 1 THEN 0 WHEN j.priority <> 0 AND j.ready_at > at_second THEN 3 ELSE 1 END
         FROM (
             SELECT e.id FROM {schema}.jobs e
             WHERE e.queue = of_queue AND e.place = 2 AND e.state < 2 AND e.expires_at > at_second
@@ -66,10 +71,19 @@ BEGIN
         UPDATE {schema}.jobs j SET place = 2
         FROM (
             SELECT e.id FROM {schema}.jobs e
-            WHERE e.queue = of_queue AND e.place = 1 AND e.state < 2 AND e.expires_at <= at_second
+            WHERE e.queue = of_queue AND e.place IN (1, 3) AND e.state < 2 AND e.expires_at <= at_second
             FOR UPDATE SKIP LOCKED
         ) over
         WHERE j.id = over.id;
+    END IF;
+    IF ripe THEN
+        UPDATE {schema}.jobs j SET place = 1
+        FROM (
+            SELECT r.id FROM {schema}.jobs r
+            WHERE r.queue = of_queue AND r.place = 3 AND r.ready_at <= at_second
+            FOR UPDATE SKIP LOCKED
+        ) ready
+        WHERE j.id = ready.id;
     END IF;
     LOOP
         SELECT j.priority, j.ready_at, j.id INTO top, first_ready, first_id FROM {schema}.jobs j
@@ -152,7 +166,8 @@ DECLARE
     at_second bigint := {schema}.second_of(given);
 BEGIN
     RETURN QUERY UPDATE {schema}.jobs j SET
-        state = 0, place = 1, ready_at = {schema}.saturating_add(at_second, held.delay), last_error = held.error,
+        state = 0, place = CASE WHEN j.priority <> 0 AND held.delay > 0 THEN 3 ELSE 1 END,
+        ready_at = {schema}.saturating_add(at_second, held.delay), last_error = held.error,
         worker_id = NULL, claimed_at = NULL, claim_expires_at = NULL, claim = NULL
     FROM unnest(ids, claims, errors, delays) AS held(id, claim, error, delay)
     WHERE j.id = held.id AND j.claim = held.claim AND j.claim_expires_at > at_second
@@ -274,14 +289,14 @@ BEGIN
     UPDATE {schema}.jobs j SET
         state = 2, place = 2, claim = NULL, last_error = 'expired', died_at = at_second,
         purge_at = {schema}.saturating_add(at_second, j.dead_letter_retention_s)
-    WHERE j.queue = of_queue AND j.place IN (0, 1, 2) AND j.state < 2 AND j.expires_at <= at_second;
+    WHERE j.queue = of_queue AND j.place IN (0, 1, 2, 3) AND j.state < 2 AND j.expires_at <= at_second;
     GET DIAGNOSTICS moved = ROW_COUNT;
     DELETE FROM {schema}.jobs j WHERE j.queue = of_queue AND j.purge_at <= at_second;
     RETURN moved;
 END
 $$;
 
--- The second at which a queue next has something to claim, or null (Q13). One seek per priority, as a claim.
+-- The second at which a queue next has something to claim, or null (Q13). Seeks as a claim does.
 CREATE OR REPLACE FUNCTION {schema}.next_due(of_queue text, given bigint) RETURNS bigint
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_generic_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -300,7 +315,10 @@ BEGIN
         (SELECT j.claim_expires_at FROM {schema}.jobs j
             WHERE j.queue = of_queue AND j.place = 1 AND j.state = 1
                 AND (j.expires_at IS NULL OR j.expires_at > at_second)
-            ORDER BY j.claim_expires_at LIMIT 1)
+            ORDER BY j.claim_expires_at LIMIT 1),
+        (SELECT j.ready_at FROM {schema}.jobs j
+            WHERE j.queue = of_queue AND j.place = 3 AND (j.expires_at IS NULL OR j.expires_at > at_second)
+            ORDER BY j.ready_at LIMIT 1)
     ) INTO due;
     LOOP
         SELECT j.priority INTO top FROM {schema}.jobs j
