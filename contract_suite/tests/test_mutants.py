@@ -27,13 +27,10 @@ for file in sorted(Path(__file__).with_name("mutants").glob("*.py")):
     spec.loader.exec_module(module)
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(autouse=True)
 def _little_garbage():
-    """Each run ends with several collections, which need not look at what was there before it."""
-    gc.collect()
+    """Each run ends with several collections, which need not look at what was there before it, nor ever again."""
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def survivors(wrong: Mutant) -> dict[str, str]:
