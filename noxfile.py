@@ -24,6 +24,9 @@ ENGINES = [
 ]
 TESTED = [path.removesuffix("/tests") for path in PROJECT["tool"]["pytest"]["ini_options"]["testpaths"]]
 TESTED.remove("docs")  # a session by itself
+WORKERS = {"contract_suite": "4", "model": "2", "examples": "3"}
+"""How many processes share a part's tests, where none holds anything to a time: more than two where most of them wait,
+for a mutant that hangs, or for the claims of the killed to lapse. All other parts have the machine to themselves."""
 OLDER_POSTGRES = "15"
 SOURCES = [*(f"{name}/src" for name in DISTRIBUTIONS), "examples", "benchmarks", "noxfile.py"]
 
@@ -87,7 +90,8 @@ def types(session: nox.Session) -> None:
 def unit(session: nox.Session, part: str) -> None:
     """One part's own tests, a distribution's or the examples'; ``-- -k NAME`` chooses."""
     install(session, "test", "examples")
-    session.run("pytest", f"{part}/tests", *session.posargs)
+    shared = ("-n", WORKERS[part], "--dist", "worksteal") if part in WORKERS else ()
+    session.run("pytest", *shared, f"{part}/tests", *session.posargs)
 
 
 @nox.session

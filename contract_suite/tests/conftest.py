@@ -1,6 +1,7 @@
 """A suite of a few legs on paper, so that what is said about suites does not hang on the legs of the real one."""
 
 import sys
+from collections.abc import Generator
 
 import pytest
 from alkstore_contract_suite import catalogue
@@ -33,6 +34,14 @@ paper/claims 1.0 Q1
 paper/enqueues 1.0 Q1 Q2
 paper/kills 1.0 T3
 """
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a wrong engine logs may be no text, and a report travels between processes."""
+    report = yield
+    report.sections = [(title, text.encode("utf-8", "backslashreplace").decode()) for title, text in report.sections]
+    return report
 
 
 @pytest.fixture
