@@ -8,7 +8,7 @@ import pytest
 from alkstore_core import LISTENER_RECONNECTED
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.testing import running_tasks
-from alkstore_pg import PgStore
+from alkstore_pg import PgStore, listener
 from alkstore_pg.servers import LocalServer
 from pg_proxy import proxied
 from pg_waiting import query, until
@@ -153,19 +153,20 @@ async def test_close_is_prompt_when_the_network_is_gone(dsn18):
 
 async def test_a_listener_that_cannot_register_leaves_nothing(dsn, plain, monkeypatch):
     """LISTEN fails after the connection was made, fifty times: no connection is left over."""
+    monkeypatch.setattr(listener, "_LONGEST_PAUSE_S", 0.005)  # between one failure and the next attempt
+    failures = 50
+    original = asyncpg.Connection.add_listener
+
+    async def failing(connection, channel, callback):
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise asyncpg.PostgresError("refused")
+        await original(connection, channel, callback)
+
+    monkeypatch.setattr(asyncpg.Connection, "add_listener", failing)
     async with PgStore.open(dsn) as store:
-        fails = True
-        original = asyncpg.Connection.add_listener
-
-        async def failing(connection, channel, callback):
-            if fails:
-                raise asyncpg.PostgresError("refused")
-            await original(connection, channel, callback)
-
-        monkeypatch.setattr(asyncpg.Connection, "add_listener", failing)
-        watching = asyncio.ensure_future(store.engine.watch("q:work"))
-        await asyncio.sleep(1)
-        fails = False
         async with asyncio.timeout(10):
-            await watching
-        assert await plain.fetchval(BACKENDS) <= 3
+            await store.engine.watch("q:work")
+        assert failures == 0
+        await until(query(plain, BACKENDS.replace("count(*)", "count(*) <= 3"), True))

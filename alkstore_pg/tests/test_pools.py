@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
-from alkstore_core import LISTENER_RECONNECTED, StopToken, Worker, open_store
+from alkstore_core import LISTENER_RECONNECTED, StopToken, Worker, open_store, worker
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.testing import running_tasks
-from alkstore_pg import PgStore
+from alkstore_pg import PgStore, listener
 from alkstore_pg.servers import _unprivileged
 from pg_servers import PGBOUNCER
 from pg_waiting import query, until
@@ -278,12 +278,13 @@ async def test_a_pooler_that_refuses_the_session_is_an_error_that_names_listen_d
 
 @pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 @pytest.mark.parametrize("busy", [False, True])
-async def test_who_cannot_listen_through_a_pooler_is_told_at_once(dsn, tmp_path, busy):
+async def test_who_cannot_listen_through_a_pooler_is_told_at_once(dsn, tmp_path, monkeypatch, busy):
     """No listen_dsn, and sessions that change with each transaction: listening fails within seconds, and says why.
 
     Also where the pooler has one idle session, so that a store that only talks to itself would hear all it says. The
     rest of the store works, and a worker finds its jobs by looking, with warnings in the log.
     """
+    monkeypatch.setattr(worker, "_RESCAN_S", 0.1)  # how often it looks is not what is tested
     async with (
         pooled(dsn, tmp_path, "transaction", ISOLATION) as through,
         PgStore.open(through, statement_cache_size=0) as store,
@@ -338,6 +339,7 @@ async def test_a_pooler_that_keeps_sessions_is_listened_through(dsn, tmp_path):
 @pytest.mark.skipif(PGBOUNCER is None, reason="NOT RUN through PgBouncer: it is not installed")
 async def test_who_listened_before_a_pooler_came_between_is_told_to_look(dsn, plain, tmp_path, monkeypatch):
     """Listening is lost to a pooler: every receiver is woken again and again, as it is when a connection comes back."""
+    monkeypatch.setattr(listener, "_DEAF_PAUSE_S", 0.1)  # nor is how often
     async with pooled(dsn, tmp_path, "transaction", ISOLATION) as through, PgStore.open(dsn) as store:
         receiver = await store.listen("c")
         monkeypatch.setattr(store.engine._dialling, "_dsn", through)
