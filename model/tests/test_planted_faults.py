@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from alkstore_core.numbers import saturating_add
 from alkstore_mem import backlog, mailboxes, queues
+from alkstore_mem.backlog import Backlog
 from alkstore_mem.database import Changes
 from alkstore_mem.locks import LockSession
 from alkstore_mem.mailboxes import MailboxSession
@@ -87,8 +88,13 @@ def heartbeats_add_up(patch):
 
 @fault(Queues)
 def sweeps_leave_who_is_claimed(patch):
-    expired = queues.is_expired
-    patch.setattr(queues, "is_expired", lambda job, now: job.worker_id is None and expired(job, now))
+    right = Backlog.sweep
+
+    def sweep(self, now):
+        expired, forgotten = right(self, now)
+        return [row for row in expired if row.job.worker_id is None], forgotten
+
+    patch.setattr(Backlog, "sweep", sweep)
 
 
 @fault(Transactions)
