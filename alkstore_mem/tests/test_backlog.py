@@ -62,7 +62,7 @@ def past_retention_by_the_rule(dead: dict[int, Job], now: int) -> set[int]:
         for job in dead.values()
         if job.dead_letter_retention_s is not None
         and job.died_at is not None
-        and job.died_at + job.dead_letter_retention_s <= now
+        and min(job.died_at + job.dead_letter_retention_s, INT64_MAX) <= now
     }
 
 
@@ -89,6 +89,7 @@ steps = st.one_of(
 
 @settings(max_examples=1000, deadline=None)
 @given(st.lists(steps, max_size=40))
+@example([("time", INT64_MAX), ("insert", 0, 0, None, 1, 2), ("claim", 1)])  # a retention that ends beyond all time
 @example(
     [("time", 8), ("insert", 0, 5, None, 1, None), ("time", 2), ("claim", 1)]
 )  # stored due, then the clock was set back
