@@ -255,9 +255,9 @@ async def holds_a_batch(child: Child, name: str) -> None:
 async def sends_mail(child: Child, name: str) -> None:
     """Send a message by itself, and then one on a transaction, each when it is told to."""
     async with child.open() as store:
-        await child.barrier("ready")
+        await child.barrier("by itself")
         await store.mailbox(name).send("by itself")
-        await child.barrier("ready")
+        await child.barrier("on a transaction")
         async with store.transaction() as tx:
             await tx.send(name, "on a transaction")
 

@@ -91,8 +91,8 @@ async def test_mail_wakes_other_processes(store: Store, children: Children) -> N
     mailbox = store.mailbox("run:7")
     async with mailbox.listen() as wakes:
         child = await children.start(child_bodies.sends_mail, "run:7")
-        for count in (1, 2):
-            await child.reached("ready")
-            await child.release("ready")
+        for count, barrier in enumerate(("by itself", "on a transaction"), 1):
+            await child.reached(barrier)
+            await child.release(barrier)
             assert await wakes.recv() == Wake("run:7")
             assert len(await mailbox.pending()) == count
