@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 from alkstore_core.values import Holder
 from alkstore_pg import PgStore
+from pg_waiting import counted
 
 READ = 1_000_000
 HOLDER = Holder("run", "7", 1)
@@ -26,9 +27,8 @@ SELECT sum(seq_scan) FROM pg_stat_user_tables WHERE schemaname = 'alkstore' AND 
 """
 
 
-async def counters(plain) -> tuple[int, dict[str, int]]:
-    await plain.execute("SELECT pg_sleep(1.1)")  # the statistics of a session are reported once a second
-    await plain.execute("SELECT pg_stat_clear_snapshot()")
+async def counters(plain, store) -> tuple[int, dict[str, int]]:
+    await counted(plain, store)
     return int(await plain.fetchval(SEQUENTIAL)), dict(await plain.fetch(COUNTS))
 
 
@@ -39,7 +39,7 @@ async def test_mailboxes_use_their_indexes_after_a_million_messages(dsn18, analy
         plain = await asyncpg.connect(dsn18)
         await plain.execute("ALTER TABLE alkstore.messages SET (autovacuum_enabled = false)")
         await plain.execute("ALTER TABLE alkstore.deliveries SET (autovacuum_enabled = false)")
-        mailbox, session = store.mailbox("box"), store.session()
+        mailbox = store.mailbox("box")
         assert await mailbox.attach(source="run", subject="7") == HOLDER
         for _ in range(12):  # planned on empty tables, and kept
             await mailbox.send(1)
@@ -54,8 +54,7 @@ async def test_mailboxes_use_their_indexes_after_a_million_messages(dsn18, analy
         await plain.execute(FILL, "u", False, 50_000)
         if analysed:
             await plain.execute("ANALYZE alkstore.messages, alkstore.deliveries")
-        await session.run("clock", writes=False)
-        sequential, before = await counters(plain)
+        sequential, before = await counters(plain, store)
         took = []
         for _ in range(20):
             started = time.perf_counter()
@@ -68,13 +67,12 @@ async def test_mailboxes_use_their_indexes_after_a_million_messages(dsn18, analy
             took.append(time.perf_counter() - started)
             await mailbox.send(1, "heartbeat")
         await mailbox.adopt(source="run", subject="7")
-        await session.run("clock", writes=False)
-        after_sequential, after = await counters(plain)
+        after_sequential, after = await counters(plain, store)
         assert after_sequential == sequential
         read = {name: after[name] - before[name] for name in after}
         # 20 rounds: fifty messages are looked at some times each, and entries of what was read and not vacuumed
         fenced_at_the_end = READ // 150
-        assert sum(read.values()) < 20 * 3000 + 2 * fenced_at_the_end, read
+        assert sum(read.values()) < 20 * 3000 + 2 * fenced_at_the_end, {k: v for k, v in read.items() if v}
         assert read["deliveries_open"] > 0
         assert sorted(took)[10] < 0.2
         await plain.close()

@@ -6,6 +6,7 @@ import asyncpg
 from alkstore_core.testing import ManualClock
 from alkstore_pg import PgStore
 from alkstore_pg.migrations import upgrades
+from pg_waiting import counted
 
 PRIORITIES = 20_000
 
@@ -19,9 +20,7 @@ READ = "SELECT sum(idx_tup_read)::int FROM pg_stat_user_indexes WHERE schemaname
 
 async def entries_read(store: PgStore, plain: asyncpg.Connection) -> int:
     """How many index entries were read so far, by the store's only connection."""
-    async with store.transaction() as tx:
-        await tx.connection.execute("SELECT pg_stat_force_next_flush()")
-    await plain.execute("SELECT pg_stat_clear_snapshot()")
+    await counted(plain, store)
     return await plain.fetchval(READ)
 
 

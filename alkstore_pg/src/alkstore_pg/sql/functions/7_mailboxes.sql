@@ -143,9 +143,11 @@ BEGIN
         END IF;
     ELSE
         IF wanted_types IS NOT NULL AND NOT EXISTS (
-            SELECT FROM unnest(wanted_types) AS one(type), {schema}.messages m
-            WHERE m.mailbox = of_mailbox AND left(m.type, 200) = left(one.type, 200) AND m.type = one.type
-                AND NOT m.read AND m.type IS NOT NULL
+            SELECT FROM unnest(wanted_types) AS one(type), LATERAL (
+                SELECT FROM {schema}.messages m
+                WHERE m.mailbox = of_mailbox AND left(m.type, 200) = left(one.type, 200) AND m.type = one.type
+                    AND NOT m.read AND m.type IS NOT NULL LIMIT 1
+            ) unread
         ) THEN
             RETURN;
         END IF;
