@@ -23,6 +23,8 @@ from typing import Any
 
 import asyncpg
 from alkstore_core import Store, open_store
+from alkstore_pg.schema import DEFAULT_SCHEMA
+from alkstore_pg.statements import statements
 from alkstore_sqlite.commits import GroupCommit
 from alkstore_sqlite.database import Database
 
@@ -110,12 +112,13 @@ def watch_sqlite(clock: Clock) -> None:
 
 
 def watch_asyncpg(clock: Clock) -> None:
-    """Time what is asked of Postgres; not the wakes, which go out after the call has returned."""
+    """Time what is asked of Postgres; not the wakes and the listener's beats, which no call waits for."""
     connection: Any = asyncpg.Connection
     plain, timed = connection.fetch, clock.awaiting("statement", connection.fetch)
+    beside = {statements(DEFAULT_SCHEMA)[name] for name in ("wake", "beat")}
 
     def fetch(self: Any, sql: str, *arguments: Any, **options: Any) -> Awaitable[Any]:
-        call = plain if "pg_notify" in sql else timed
+        call = plain if sql in beside else timed
         return call(self, sql, *arguments, **options)
 
     connection.fetch = fetch

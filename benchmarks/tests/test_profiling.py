@@ -1,10 +1,15 @@
 """The layers of a call add up to the whole."""
 
 import asyncio
+import json
+import sys
 import time
+from collections import defaultdict
 
 import pytest
+from benchmarks.databases import served
 from benchmarks.profiling import Clock, layers_of
+from benchmarks.running import ROOT
 
 
 @pytest.mark.parametrize(
@@ -51,3 +56,25 @@ async def test_an_awaited_layer_is_timed_to_its_end():
     with pytest.raises(ValueError, match="as expected"):
         await clock.awaiting("session", fail)()
     assert clock.seconds["session"] > 0
+
+
+async def test_every_call_on_postgres_is_seen_to_ask_the_server():
+    """What one call waits for is mostly the server, whatever its statement says: nothing of it counts as the engine."""
+    with served() as databases:
+        async with databases.place() as place:
+            command = ("-m", "benchmarks.profiling", "alkstore-pg", str(place.folder), place.dsn, "0.1")
+            child = await asyncio.create_subprocess_exec(
+                sys.executable, *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+            )
+            out, _ = await child.communicate()
+    layers: dict[str, dict[str, float]] = defaultdict(dict)
+    for line in map(json.loads, out.splitlines()):
+        layers[line["operation"]][line["layer"]] = line["us"]
+    assert layers.pop("transaction with a row and a job").keys() == {"own row", "job", "begin and commit"}
+    asked = {"round trip", "statement", "flush"}
+    shares = {
+        operation: sum(us for layer, us in found.items() if layer in asked) / sum(found.values())
+        for operation, found in layers.items()
+    }
+    assert len(shares) == 6
+    assert {operation for operation, share in shares.items() if share < 0.25} == set()
