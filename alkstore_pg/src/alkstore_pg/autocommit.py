@@ -64,15 +64,14 @@ class AutocommitSession(
         topics: Iterable[str] = (),
         orphaned: Orphaned | None = None,
     ) -> Records:
-        running = self._dispatcher.run(name, arguments, writes=writes, topics=tuple(topics))
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
+        async def cancelled(running: "asyncio.Task[Records]") -> None:
             if orphaned is not None:
                 await linger(self._tasks.start(self._look_after(running, orphaned)))
             elif writes:
                 await linger(running)
-            raise
+
+        try:
+            return await self._dispatcher.run(name, arguments, writes=writes, topics=topics, cancelled=cancelled)
         except CommitUnknownError:
             if orphaned is not None:
                 self._tasks.start(self._try_until_done(orphaned, []))

@@ -1,15 +1,16 @@
-"""Auto-commit statements: one task each, or many callers' rows in one statement (T13).
+"""Auto-commit statements: one each, or many callers' rows in one statement (T13).
 
 A round trip and a commit cost far more than a row does, so writes of one kind that are in flight together travel as one
 statement: while one is at the server, the next gathers rows. No caller waits for more callers to come.
 
-Such a statement runs in a task of the engine, not in a caller's: a cancelled caller leaves the others and the
-connection alone. A caller that finds nobody else there, and a connection at hand, is spared the task.
+A shared statement runs in a task of the engine, not in a caller's: a cancelled caller leaves the others and the
+connection alone. A caller that finds nobody else there, and a connection at hand, is spared the task; and so is who
+runs a statement alone, unless he is cancelled.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -18,7 +19,7 @@ from alkstore_core.errors import ClosedError, CommitUnknownError, DatabaseError
 from alkstore_pg.connections import Connection, Connections, driver_connection, is_alive
 from alkstore_pg.failures import DRIVER_ERRORS, database_error, is_loss
 from alkstore_pg.patience import Patience
-from alkstore_pg.tasks import Tasks, linger
+from alkstore_pg.tasks import Tasks, linger, unless_cancelled
 
 Row: TypeAlias = tuple[Any, ...]
 Records: TypeAlias = list[Any]
@@ -181,9 +182,30 @@ class Dispatcher:
             self._woken(topics)
         return line.shared.results(rows, records)
 
-    def run(self, name: str, arguments: Row, *, writes: bool, topics: tuple[str, ...] = ()) -> "asyncio.Task[Records]":
-        """The records that statement `name` returns, to come. Also while the store closes: claims are given back."""
-        return self._tasks.start(self._run(name, arguments, writes, topics))
+    async def run(
+        self,
+        name: str,
+        arguments: Row,
+        *,
+        writes: bool,
+        topics: Iterable[str],
+        cancelled: Callable[["asyncio.Task[Records]"], Awaitable[object]],
+    ) -> Records:
+        """The records that statement `name` returns. Also while the store closes: claims are given back.
+
+        Cancelled once it has begun, it goes on in a task of the engine, and `cancelled` is awaited with that.
+        """
+        # Measured on notify, beside the bare driver's: with a shielded task for each, 0.70 of its rate; so, 0.80.
+        try:
+            connection = await self._connections.acquire()
+            work = self._run(connection, name, arguments, writes, topics)
+            return await unless_cancelled(work, self._tasks, cancelled)
+        except DatabaseError as error:
+            if writes or error.__cause__ is None or not is_loss(error.__cause__):
+                raise
+        connection = await self._connections.acquire()  # the other one had died unnoticed
+        work = self._run(connection, name, arguments, writes, topics)
+        return await unless_cancelled(work, self._tasks, cancelled)
 
     def stop(self) -> None:
         """Take nothing more; what has not begun fails."""
@@ -192,24 +214,20 @@ class Dispatcher:
             while line.waiting:
                 _fail(line.waiting.popleft(), ClosedError("the store was closed meanwhile: open another one"))
 
-    async def _run(self, name: str, arguments: Row, writes: bool, topics: tuple[str, ...]) -> Records:
+    async def _run(
+        self, connection: Connection, name: str, arguments: Row, writes: bool, topics: Iterable[str]
+    ) -> Records:
         try:
-            records = await self.run_here(name, arguments, writes=writes)
-        except DatabaseError as error:
-            if writes or error.__cause__ is None or not is_loss(error.__cause__):
-                raise
-            records = await self.run_here(name, arguments, writes=writes)  # the connection had died unnoticed
+            records = await self._fetch(connection, name, arguments, writes)
+        finally:
+            self._connections.release(connection)
         if topics:
             self._woken(topics)
         return records
 
     async def run_here(self, name: str, arguments: Row, *, writes: bool) -> Records:
         """The records that statement `name` returns, without a task of its own: for one that is not cancelled."""
-        connection = await self._connections.acquire()
-        try:
-            return await self._fetch(connection, name, arguments, writes)
-        finally:
-            self._connections.release(connection)
+        return await self._run(await self._connections.acquire(), name, arguments, writes, ())
 
     async def _serve(self, line: _Line) -> None:
         connection: Connection | None = None
