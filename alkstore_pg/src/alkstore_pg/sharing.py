@@ -238,6 +238,12 @@ class Dispatcher:
                 requests = line.take()
                 if requests:
                     await self._execute(connection, line.shared, requests)
+                    # Those who were answered may ask again before the next statement leaves; else the first of them
+                    # would have it to himself. Measured on callers that enqueue one job after the other, beside the
+                    # bare driver's grouped inserts: 4 of them 0.47 of its rate without this turn, 0.82 with it; 16 of
+                    # them 0.48 and 0.58; 64 of them 0.53 and 0.60. One alone is better off by himself.
+                    if len(requests) > 1:
+                        await asyncio.sleep(0)
                     if not is_alive(connection):
                         self._connections.release(connection)
                         connection = None
