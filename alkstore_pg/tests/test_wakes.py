@@ -125,3 +125,51 @@ async def test_unwanted_channels_are_given_up(dsn):
         await until(lambda: len(store.engine.listener._listening) <= 1)
         await store.notify("kept")
         assert await kept.recv() is not None
+
+
+async def test_a_store_learns_that_another_process_hears_its_wakes(dsn):
+    """The listener of the queue's topic answers; nobody else does, and notify's payload is taken for no sender."""
+    async with PgStore.open(dsn) as store, PgStore.open(dsn) as other, await other.listen("work") as receiver:
+        waker = store.engine._waker
+        watching = await other.engine.watch("q:work")
+        await store.queue("elsewhere").enqueue(1)
+        await store.notify("work", store.engine._identity)
+        assert await receiver.recv() is not None
+        assert other.engine.listener._known == set()
+        async with other.listen("later"):
+            pass  # by now the other's listener has beaten again, and would have answered
+        assert not waker.is_heard
+        await store.queue("work").enqueue(1)
+        assert await watching.wait() == "q:work"
+        await until(lambda: waker.is_heard)
+        assert not other.engine._waker.is_heard
+
+
+async def test_an_answer_is_no_sign_of_life(dsn):
+    """What other listeners answer on a store's own channel does not pass for the beat that it waits for."""
+    async with PgStore.open(dsn) as store:
+        listener = store.engine.listener
+        await store.engine.watch("q:work")
+        before = listener._heard
+        listener._heard = waited_for = asyncio.get_running_loop().create_future()
+        listener._notified(None, 0, listener._beat_channel, "heard")
+        assert not waited_for.done()
+        listener._notified(None, 0, listener._beat_channel, "")
+        assert waited_for.done()
+        listener._heard = before
+
+
+async def test_a_listener_answers_a_store_once_between_two_beats(dsn, plain):
+    """However many wakes of one store it hears."""
+    async with PgStore.open(dsn) as store, PgStore.open(dsn) as other:
+        watching, answers = await other.engine.watch("q:work"), []
+        await plain.add_listener(
+            channel_of("alkstore", f"b:{store.engine._identity}"), lambda *heard: answers.append(heard[3] == "heard")
+        )
+        begun = asyncio.get_running_loop().time()
+        for number in range(20):
+            await store.queue("work").enqueue(number)
+            assert await watching.wait() == "q:work"
+        await until(lambda: any(answers))
+        await other.engine.watch("q:more")  # it has beaten again
+        assert sum(answers) <= 2 + asyncio.get_running_loop().time() - begun

@@ -95,6 +95,7 @@ class PgEngine(Engine):
             self._connections.refresh,
             self._notify,
             self._lives,
+            self._waker.heard,
             self._timeout_s,
         )
         try:

@@ -5,6 +5,9 @@ sign, and a pooler that moved the session away would lose notifications without 
 subscription is woken, once LISTEN is acknowledged: what was committed before is seen by the read that follows, what is
 committed after wakes.
 
+With it the listener answers the stores whose wakes it heard, once a second at most: they announce sooner what somebody
+waits for.
+
 A pooler that gives each transaction another session takes a LISTEN and loses what comes of it. The sign of life may
 come back all the same, where the pooler has one idle session. So where another process than the one that the connection
 named answers, a notification sent over another connection must come too: else whoever asks to listen is told that
@@ -19,7 +22,7 @@ from typing import Any
 
 from alkstore_core.errors import ClosedError, DatabaseError
 from alkstore_core.waiting import Backoff
-from alkstore_core.wakes import Subscription, WakeHub
+from alkstore_core.wakes import Subscription, WakeHub, channel_topic
 
 from alkstore_pg.clock import ServerClock
 from alkstore_pg.failures import DRIVER_ERRORS, database_error
@@ -33,6 +36,11 @@ _SILENCE_S = 2.0
 _LONGEST_PAUSE_S = 0.4
 _DEAF_PAUSE_S = 5.0
 """How long to wait before trying again where a pooler takes the notifications."""
+
+_ANSWER = "heard"
+"""What a listener tells the store that it hears."""
+_CHANNELS = channel_topic("")
+"""How the topics of notify begin: their payloads are the caller's, and say nothing of who sent them."""
 
 _LOSSES: tuple[type[BaseException], ...] = (DatabaseError, *DRIVER_ERRORS)
 
@@ -53,6 +61,7 @@ class Listener:
         silent: called when the server went silent, so that other connections are suspect too.
         notify_elsewhere: notifies a channel over another connection.
         lives: told which life the server is in, each time that the connection is made.
+        answered: called when another store's listener says that it hears this store's wakes.
         patience_s: how long a subscription waits until the server listens.
     """
 
@@ -68,6 +77,7 @@ class Listener:
         silent: Callable[[], None],
         notify_elsewhere: Callable[[str], Awaitable[object]],
         lives: Callable[[str], None],
+        answered: Callable[[], None],
         patience_s: float,
     ) -> None:
         self.reconnections = 0
@@ -84,7 +94,10 @@ class Listener:
         self._patience = Patience(_SILENCE_S)
         self._patience_of_watchers = Patience(patience_s)
         self._lives = lives
-        self._beat_channel = channel_of(schema, f"b:{identity}")
+        self._answered = answered
+        self._unanswered: set[str] = set()
+        self._known: set[str] = set()
+        self._beat_channel = _beat_channel(schema, identity)
         self._connection: Any = None
         self._listening: dict[str, str] = {}
         self._waiting: list[asyncio.Future[None]] = []
@@ -149,10 +162,16 @@ class Listener:
 
     def _notified(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:
         if channel == self._beat_channel:
-            if self._heard is not None:
+            if payload == _ANSWER:
+                self._answered()
+            elif self._heard is not None:
                 _settle(self._heard)
         elif payload != self._identity and (topic := self._listening.get(channel)) is not None:
             self._hub.wake((topic,))
+            if payload and payload not in self._known and not topic.startswith(_CHANNELS):
+                self._known.add(payload)
+                self._unanswered.add(payload)
+                self._stirred.set()
 
     async def _run(self) -> None:
         """Connect, listen, wake, watch over it; for ever."""
@@ -244,6 +263,7 @@ class Listener:
     def _ring(self) -> None:
         """A beat is due."""
         self._bell = None
+        self._known.clear()
         self._stirred.set()
 
     async def _listen(self, connection: Any) -> None:
@@ -268,7 +288,9 @@ class Listener:
         heard = self._heard = asyncio.get_running_loop().create_future()
         try:
             with self._patience(connection):
-                records = await connection.fetch(self._sql["beat"], self._beat_channel, "")
+                answered = [_beat_channel(self._schema, identity) for identity in self._unanswered]
+                self._unanswered.clear()
+                records = await connection.fetch(self._sql["beat"], self._beat_channel, answered, _ANSWER)
             served_by = records[0]["served_by"]
             self._clock.told(records[0]["now"])
             with self._patience(Expiring(heard)):
@@ -303,6 +325,11 @@ class Listener:
         self._closed = True
         if self._running is not None:
             self._running.cancel()
+
+
+def _beat_channel(schema: str, identity: str) -> str:
+    """The channel of a store's own listener."""
+    return channel_of(schema, f"b:{identity}")
 
 
 class _DeafError(DatabaseError):

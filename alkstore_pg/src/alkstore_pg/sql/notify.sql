@@ -8,10 +8,12 @@ SELECT pg_notify($1, $2);
 SELECT set_config('synchronous_commit', 'off', true), count(pg_notify(channel, $2)) FROM unnest($1::text[]) AS channel;
 
 -- name: beat
--- The server's clock, over the listening connection, who serves it, and a wake that must come back over it.
+-- The server's clock, over the listening connection, who serves it, a wake that must come back over it, and answers to
+-- the stores whose wakes were heard.
 SELECT
     extract(epoch FROM clock_timestamp())::float8 AS now, pg_backend_pid() AS served_by,
-    set_config('synchronous_commit', 'off', true), pg_notify($1, $2);
+    set_config('synchronous_commit', 'off', true), pg_notify($1, ''),
+    (SELECT count(pg_notify(channel, $3)) FROM unnest($2::text[]) AS channel);
 
 -- name: clock
 -- The server's clock, and the isolation level that a plain statement runs at.
