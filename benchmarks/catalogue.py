@@ -156,6 +156,9 @@ ROWS: dict[str, Row] = {
     "latency-half-load-processes": Row(
         "enqueue to handler at half load, two processes", _WAKING, (*_LATENCY, "offered"), quick=False
     ),
+    "latency-equal-load-processes": Row(
+        "enqueue to handler at 300 a second, two processes", _WAKING, _LATENCY, quick=False
+    ),
     "publish-1": Row("publish, 1 caller", _BARE, quick=False, beside=("sqlite3-grouped",)),
     "publish-64": Row("publish, 64 callers", _GROUPED, targets=_both("rate", 40_000, 25_000)),
     "replay": Row("replay of a stream", _BARE, quick=False, targets=_both("rate", 200_000, 150_000)),

@@ -16,6 +16,8 @@ from benchmarks.subject import Subject, gap
 
 Figures = dict[str, float]
 """What was measured: ``rate`` (a second), ``p50_ms`` and ``p99_ms``, ``cpu_percent`` and ``rss_mb``."""
+EQUAL_LOAD = 300
+"""Jobs a second that are offered to everybody alike: half of what the slowest can do."""
 _LATE_S = 20.0
 """How long a message may take before the subject counts as hanging."""
 
@@ -172,33 +174,46 @@ async def half_load(subject: Subject, scale: Scale, *, across: bool) -> Figures:
 
     What it can do is measured just before: how many jobs were enqueued by 16 callers and handled, side by side.
     """
-
-    async def call() -> None:
-        number = time.monotonic_ns()
-        if subject.blocking:
-            await asyncio.to_thread(subject.put, number)
-        else:
-            await awaited(subject.put(number))
-
     async with Receiving(subject, "work", across=across) as arrivals:
         begun, put = time.perf_counter(), 0
 
         async def one() -> None:
             nonlocal put
             while time.perf_counter() < begun + scale.seconds / 2:
-                await call()
+                await _put_now(subject)
                 put += 1
 
         await asyncio.gather(*(one() for _ in range(16)))
         await arrivals.all_of(put)
         most = put / (time.perf_counter() - begun)
-        arrivals.taken.clear()
-        begun, sent = time.perf_counter(), 0
-        async with asyncio.timeout(_LATE_S), asyncio.TaskGroup() as group:
-            while (elapsed := time.perf_counter() - begun) < scale.seconds:
-                while sent < elapsed * most / 2:
-                    group.create_task(call())
-                    sent += 1
-                await asyncio.sleep(0.001)
-        await arrivals.all_of(sent)
-        return {**latencies(arrivals.taken), "offered": most / 2}
+        return {**await _offered(subject, arrivals, most / 2, scale.seconds), "offered": most / 2}
+
+
+async def equal_load(subject: Subject, scale: Scale, *, across: bool) -> Figures:
+    """The same while as much is offered to everybody: `EQUAL_LOAD` jobs a second."""
+    async with Receiving(subject, "work", across=across) as arrivals:
+        await _offered(subject, arrivals, EQUAL_LOAD, scale.seconds / 4)  # pays for connections and plans
+        return await _offered(subject, arrivals, EQUAL_LOAD, scale.seconds * 2)
+
+
+async def _offered(subject: Subject, arrivals: Arrivals, rate: float, seconds: float) -> Figures:
+    """The latencies while `rate` jobs a second are enqueued, whether those before them are done or not."""
+    arrivals.taken.clear()
+    begun, sent = time.perf_counter(), 0
+    async with asyncio.timeout(_LATE_S), asyncio.TaskGroup() as group:
+        while (elapsed := time.perf_counter() - begun) < seconds:
+            while sent < elapsed * rate:
+                group.create_task(_put_now(subject))
+                sent += 1
+            await asyncio.sleep(0.001)
+    await arrivals.all_of(sent)
+    return latencies(arrivals.taken)
+
+
+async def _put_now(subject: Subject) -> None:
+    """Enqueue a job whose number is the time."""
+    number = time.monotonic_ns()
+    if subject.blocking:
+        await asyncio.to_thread(subject.put, number)
+    else:
+        await awaited(subject.put(number))

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from benchmarks.latency import Figures, Scale, awaited, half_load, ping
+from benchmarks.latency import Figures, Scale, awaited, equal_load, half_load, ping
 from benchmarks.subject import Subject
 
 _WARM = 20
@@ -212,6 +212,11 @@ async def latency_half_load_processes(subject: Subject, scale: Scale) -> Figures
     return await half_load(subject, scale, across=True)
 
 
+async def latency_equal_load_processes(subject: Subject, scale: Scale) -> Figures:
+    """The same, at one rate for everybody."""
+    return await equal_load(subject, scale, across=True)
+
+
 async def subscriber(subject: Subject, scale: Scale) -> Figures:
     """From just before a publish to its arrival at a live subscriber, in the same process."""
     return await ping(subject, "follow", subject.publish, scale, across=False)
@@ -260,7 +265,13 @@ async def idle_100(subject: Subject, scale: Scale) -> Figures:
 
 
 Workload = Callable[[Subject, Scale], Awaitable[Any]]
-ACROSS = {"latency-idle-processes", "latency-half-load-processes", "subscriber-processes", "notify-processes"}
+ACROSS = {
+    "latency-idle-processes",
+    "latency-half-load-processes",
+    "latency-equal-load-processes",
+    "subscriber-processes",
+    "notify-processes",
+}
 """Workloads for which there must be another process."""
 WORKLOADS: dict[str, Workload] = {
     "enqueue-1": enqueue_1,
@@ -274,6 +285,7 @@ WORKLOADS: dict[str, Workload] = {
     "latency-idle-processes": latency_idle_processes,
     "latency-half-load": latency_half_load,
     "latency-half-load-processes": latency_half_load_processes,
+    "latency-equal-load-processes": latency_equal_load_processes,
     "publish-1": publish_1,
     "publish-64": publish_64,
     "replay": replay,
