@@ -115,7 +115,7 @@ def watch_asyncpg(clock: Clock) -> None:
     """Time what is asked of Postgres; not the wakes and the listener's beats, which no call waits for."""
     connection: Any = asyncpg.Connection
     plain, timed = connection.fetch, clock.awaiting("statement", connection.fetch)
-    beside = {statements(DEFAULT_SCHEMA)[name] for name in ("wake", "beat")}
+    beside = {statements(DEFAULT_SCHEMA)[name] for name in ("wake", "beat", "sign_of_life")}
 
     def fetch(self: Any, sql: str, *arguments: Any, **options: Any) -> Awaitable[Any]:
         call = plain if sql in beside else timed

@@ -346,7 +346,7 @@ async def test_who_listened_before_a_pooler_came_between_is_told_to_look(dsn, pl
         for _ in range(2):
             await plain.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%pg_notify%'"
+                "WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%served_by%'"
             )
             async with asyncio.timeout(10):
                 assert (await receiver.recv()).channel == LISTENER_RECONNECTED

@@ -11,6 +11,9 @@ from typing import Any
 
 from alkstore_pg.failures import DRIVER_ERRORS
 
+_SECOND_LOOK_S = 0.02
+"""How much longer it has. Whoever blocked the event loop kept the answer from it too, which is taken in meanwhile."""
+
 
 class Patience:
     """Ends connections whose server does not answer within `seconds`.
@@ -51,17 +54,25 @@ class Patience:
         now = self._loop.time()
         for wait in tuple(self._under_way):  # in the order in which they began
             if wait.until > now:
-                self._timer = self._loop.call_at(wait.until, self._look)
-                return
-            del self._under_way[wait]
-            wait.expire()
+                break
+            if wait.is_overdue:
+                del self._under_way[wait]
+                wait.expire()
+            else:
+                wait.is_overdue, wait.until = True, now + _SECOND_LOOK_S
+        if self._under_way:
+            self._timer = self._loop.call_at(next(iter(self._under_way)).until, self._look)
+
+    def rest(self) -> None:
+        """Nothing is going to be under way for a while: a timer left to run out would wake the process for nothing."""
+        if self._timer is not None and not self._under_way:
+            self._timer.cancel()
+            self._timer = None
 
     def close(self) -> None:
         """Look after nothing any more."""
         self._under_way.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self.rest()
 
 
 class Expiring:
@@ -81,12 +92,13 @@ class Expiring:
 class _Wait:
     """One block under a `Patience`."""
 
-    __slots__ = ("_connection", "_expired", "_patience", "until")
+    __slots__ = ("_connection", "_expired", "_patience", "is_overdue", "until")
 
     def __init__(self, patience: Patience, connection: Any) -> None:
         self._patience = patience
         self._connection = connection
         self._expired = False
+        self.is_overdue = False
 
     def __enter__(self) -> None:
         self.until = self._patience.began(self)

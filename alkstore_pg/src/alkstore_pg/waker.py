@@ -21,8 +21,8 @@ _LONGEST_GATHER_S = 0.016
 """The longest, and while nobody is known to listen that where commits come thick and fast."""
 _MANY = 8
 """So many commits within one gathering are many."""
-_HEARD_FOR_S = 2.5
-"""How long an answer counts: listeners answer every second while they hear anything."""
+_HEARD_FOR_S = 5.0
+"""How long an answer counts: while they hear anything listeners answer more than twice in that time."""
 _LAST_SEND_S = 1.0
 
 _log = logging.getLogger("alkstore.pg")

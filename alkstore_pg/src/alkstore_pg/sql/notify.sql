@@ -7,9 +7,12 @@ SELECT pg_notify($1, $2);
 -- wait for the disk.
 SELECT set_config('synchronous_commit', 'off', true), count(pg_notify(channel, $2)) FROM unnest($1::text[]) AS channel;
 
+-- name: sign_of_life
+-- The server's clock, over the listening connection, and who serves it.
+SELECT extract(epoch FROM clock_timestamp())::float8 AS now, pg_backend_pid() AS served_by;
+
 -- name: beat
--- The server's clock, over the listening connection, who serves it, a wake that must come back over it, and answers to
--- the stores whose wakes were heard.
+-- The same with a wake that must come back over it, and answers to the stores whose wakes were heard.
 SELECT
     extract(epoch FROM clock_timestamp())::float8 AS now, pg_backend_pid() AS served_by,
     set_config('synchronous_commit', 'off', true), pg_notify($1, ''),
