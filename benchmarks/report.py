@@ -32,7 +32,7 @@ _UNITS = {
 _SHORT = {"p50_ms": "p50", "p99_ms": "p99", "offered": "offered", "cpu_percent": "CPU", "rss_mb": "memory", "rate": ""}
 _GROWTH_UNITS = {"ms": " ms", "rate": "/s", "mb": " MB", "rows": ""}
 _WHY = {
-    "publish until all have it": "each subscriber reads the event for itself, so all together take as many reads",
+    "publish until all have it": "each subscriber is woken and given the event; what they read, they share",
     "publish": "with live subscribers in the same process, their reads compete with the next publish",
     "size of the table": "it holds the rows",
     "size after churn": "dead rows keep their room until vacuum, which gives it to new ones",

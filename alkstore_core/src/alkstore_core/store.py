@@ -18,6 +18,7 @@ from alkstore_core.notify import WakeReceiver, notify, open_receiver
 from alkstore_core.opening import Opening
 from alkstore_core.options import DEFAULT_QUEUE_OPTIONS, QueueOptions
 from alkstore_core.outbox import Outbox
+from alkstore_core.pages import Pages
 from alkstore_core.queues import Queue, default_draw, queue_handle
 from alkstore_core.scheduler import run_schedules, schedule, unschedule
 from alkstore_core.stopping import StopToken
@@ -39,6 +40,8 @@ class Store:
         """The engine below; for core's own parts and for engine authors."""
         self.draw: Callable[[int, int], int] = default_draw
         """The random source of retry delays: gives a whole number between its two arguments, both included."""
+        self.pages = Pages()
+        """What the followers of its streams read; for core's own parts."""
         self._session: Session | None = None
         self.home = Home()
         """The event loop and the process that it belongs to (T15)."""

@@ -220,7 +220,7 @@ class EventReceiver(Receiver[StreamEvent]):
             if self._buffer or self._subscription.closed:
                 return bool(self._buffer)
             try:
-                events = await self._store.session().read_settled_events(self._stream, self._read_to, self._page)
+                events = await self._store.pages.read(self._store.session(), self._stream, self._read_to, self._page)
             except ClosedError:  # the store closes, and its subscriptions are about to end
                 self._subscription.close()
                 return False
