@@ -2,6 +2,7 @@
 
 import asyncio
 
+from alkstore_core.cancellation import own_task
 from alkstore_core.engine import Session
 from alkstore_core.errors import DatabaseError
 from alkstore_core.values import StreamEvent
@@ -39,7 +40,7 @@ class Pages:
                 self._being_read.discard(asked)
         reading = self._gathering.get(asked)
         if reading is None:
-            reading = asyncio.get_running_loop().create_task(self._read(session, asked))
+            reading = own_task(self._read(session, asked))
             self._gathering[asked] = reading
             reading.add_done_callback(_look_at)
         try:
