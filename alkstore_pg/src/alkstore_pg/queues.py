@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from alkstore_core.engine import Claim
+from alkstore_core.making import maker
 from alkstore_core.options import JobStamp
 from alkstore_core.values import Job, JobState
 from alkstore_core.wakes import queue_topic
@@ -14,6 +15,7 @@ from alkstore_pg.primitives import Primitives
 from alkstore_pg.sharing import Records, Row, Shared
 from alkstore_pg.streams import sorted_ids
 
+make_job, make_claim = maker(Job), maker(Claim)
 _STATES = (JobState.PENDING, JobState.PROCESSING, JobState.DEAD)
 
 
@@ -84,7 +86,7 @@ class QueuePrimitives(Primitives):
         records = await self.run(
             "claim_jobs", key_of(queue), worker_id, limit, claim, self.now_given(), orphaned=give_back
         )
-        claims = [Claim(_claimed(queue, worker_id, record), claim) for record in records]
+        claims = [make_claim(_claimed(queue, worker_id, record), claim) for record in records]
         claims.sort(key=_claim_order)
         return claims
 
@@ -126,7 +128,7 @@ class QueuePrimitives(Primitives):
         if not records:
             return None
         number, name, payload, state, *rest = records[0]
-        return Job(number, name, payload, _STATES[state], *rest)
+        return make_job(number, name, payload, _STATES[state], *rest)
 
     async def sweep_jobs(self, queue: str) -> int:
         moved: int = (await self.run("sweep_jobs", key_of(queue), self.now_given()))[0][0]
@@ -142,7 +144,7 @@ def _claimed(queue: str, worker_id: str, record: Any) -> Job:
         number, payload, priority, ready_at, expires_at, attempts, max_attempts, visibility, backoff, retention,
         created_at, claimed_at, claim_expires_at, last_error,
     ) = record  # fmt: skip
-    return Job(
+    return make_job(
         number,
         queue,
         payload,

@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+from alkstore_core.making import maker
 from alkstore_core.values import StreamEvent
 from alkstore_core.wakes import stream_topic
 
@@ -20,6 +21,7 @@ def sorted_ids(rows: Sequence[Row], records: Records) -> list[Any]:
     return ids
 
 
+make_event = maker(StreamEvent)
 _APPEND = Shared("append_events", sorted_ids, announces=True)
 
 
@@ -74,4 +76,4 @@ class StreamPrimitives(Primitives):
 
 
 def _events(stream: str, records: Records) -> list[StreamEvent]:
-    return [StreamEvent(offset, stream, key, payload, created_at) for offset, key, payload, created_at in records]
+    return [make_event(offset, stream, key, payload, created_at) for offset, key, payload, created_at in records]
