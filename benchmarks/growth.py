@@ -1,4 +1,4 @@
-"""How each operation's cost grows: with rows of each kind, queues, workers, subscribers; and what churn leaves behind.
+"""How each operation's cost grows: with rows of each kind, priorities, queues, workers, subscribers; and after churn.
 
 ``python -m benchmarks.growth ENGINE AXIS FOLDER DSN MOST`` measures one axis in this process, and says a line of JSON
 for each point: engine, axis, at (how many), operation, and ms (the median of one call) or rate, or mb, or rows.
@@ -23,7 +23,7 @@ from benchmarks.measure import subject_at
 from benchmarks.subject import Place, payload
 from benchmarks.subjects.alkstore import Alkstore
 
-AXES = ("live", "delayed", "dead", "events", "queues", "workers", "subscribers", "churn")
+AXES = ("live", "delayed", "dead", "priorities", "events", "queues", "workers", "subscribers", "churn")
 _SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 _READY = 2_000
 """How many jobs are ready beside those that are delayed or dead."""
@@ -134,6 +134,22 @@ async def rows(subject: Alkstore, axis: str, most: int, say: Say) -> None:
         (await queue_operations(queue, ids)).say(say, size)
         if axis == "live" and subject.place.dsn:
             say(at=size, operation="size of the table", mb=await _megabytes(subject))
+
+
+async def priorities(subject: Alkstore, axis: str, most: int, say: Say) -> None:
+    """Queue operations beside more and more delayed jobs, each of a higher priority of its own."""
+    del axis
+    queue, there = subject.queue, 0
+    ids = await _fill(queue, _READY)
+    for number in (number for number in (1, 100, 10_000) if number <= most):
+        for begin in range(there, number, 100):
+            some = range(begin, min(begin + 100, number))
+            ids += await asyncio.gather(
+                *(queue.enqueue(payload(7), delay=_A_DAY, priority=1 + priority) for priority in some)
+            )
+        there = number
+        await _settle(subject)
+        (await queue_operations(queue, ids)).say(say, number)
 
 
 async def events(subject: Alkstore, axis: str, most: int, say: Say) -> None:
@@ -268,6 +284,7 @@ _OF_AXIS: dict[str, Callable[[Alkstore, str, int, Say], Awaitable[None]]] = {
     "live": rows,
     "delayed": rows,
     "dead": rows,
+    "priorities": priorities,
     "events": events,
     "queues": queues,
     "workers": workers,

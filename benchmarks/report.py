@@ -54,8 +54,9 @@ do. [How it is measured, and how to run it again](../benchmarks/README.md).
 _GROWTH = """\
 ## Growth
 
-One call's median as the table fills, with all else equal: jobs that are live, delayed or dead, queues, workers,
-subscribers. Flat is less than twofold from the fewest to the most, logarithmic at most once more for each tenfold.
+One call's median as the table fills, with all else equal: jobs that are live, delayed or dead, delayed jobs of so many
+priorities, queues, workers, subscribers. Flat is less than twofold from the fewest to the most, logarithmic at most
+once more for each tenfold.
 Taking and releasing a lock touches none of these rows: what it does along an axis is the machine's own noise, mostly
 the disk's.
 
