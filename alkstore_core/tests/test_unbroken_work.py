@@ -63,6 +63,28 @@ async def test_what_the_work_waits_for_may_fail_or_be_cancelled():
     assert seen == [ValueError, asyncio.CancelledError]
 
 
+@pytest.mark.parametrize("caller_first", [True, False])
+async def test_a_caller_is_told_though_what_the_work_waits_for_is_cancelled_with_it(caller_first):
+    """Both in one turn of the loop, in either order: the work goes on after the one, and then its caller hears."""
+    gate: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    seen: list[str] = []
+
+    async def work() -> None:
+        try:
+            await gate
+        except asyncio.CancelledError:
+            seen.append("gate cancelled")
+        await asyncio.sleep(0)
+        seen.append("ended")
+
+    caller = asyncio.ensure_future(unbroken(work()))
+    await turns(1)
+    for cancel in (caller.cancel, gate.cancel) if caller_first else (gate.cancel, caller.cancel):
+        cancel()
+    await asyncio.wait((caller,))
+    assert (caller.cancelled(), seen) == (True, ["gate cancelled", "ended"])
+
+
 @pytest.mark.parametrize("after", range(6))
 @pytest.mark.parametrize("times", [1, 3])
 async def test_a_cancelled_caller_is_told_once_the_work_has_ended(after, times):

@@ -103,10 +103,12 @@ class _Sheltered:
     What ``asyncio.shield`` does, without a future of its own and the turn of the loop that it takes to pass its end on.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_context", "_future", "_wake")
+    __slots__ = ("_asyncio_future_blocking", "_context", "_future", "_wake", "task_is_cancelled")
 
     def __init__(self, future: "asyncio.Future[Any]") -> None:
         self._future = future
+        self.task_is_cancelled = False
+        """Whether the task was cancelled while it waited, whatever became of the future."""
         self._asyncio_future_blocking = True
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -125,6 +127,7 @@ class _Sheltered:
 
     def cancel(self, msg: object = None) -> bool:
         del msg
+        self.task_is_cancelled = True
         if self._future.remove_done_callback(self._wake):
             loop = self._future.get_loop()
             woken = loop.create_future()
@@ -141,10 +144,11 @@ def in_this_task(work: Coroutine[Any, Any, Any]) -> Generator[Any, None, Run[Any
             awaited = work.send(None)
         except StopIteration as end:
             return Run(end.value)
+        sheltered = None if awaited is None else _Sheltered(awaited)
         try:
-            yield None if awaited is None else _Sheltered(awaited)
+            yield sheltered
         except asyncio.CancelledError as error:
-            if awaited is not None and awaited.cancelled():
+            if sheltered is not None and sheltered.cancelled() and not sheltered.task_is_cancelled:
                 continue  # that is what it was, and the work hears of it as it goes on
             return Run(None, work, awaited, error)
         except GeneratorExit:
