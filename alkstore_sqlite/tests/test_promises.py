@@ -7,6 +7,7 @@ from typing import Any
 import aiosqlite
 import pytest
 from alkstore_core.errors import DatabaseError
+from alkstore_core.numbers import INT64_MAX
 from alkstore_core.testing import ManualClock
 from alkstore_sqlite import SqliteStore
 from alkstore_sqlite.promises import LONGEST, MOST, Promises
@@ -170,6 +171,22 @@ async def test_a_transaction_that_was_undone_promises_nothing(table: SqliteStore
     with pytest.raises(DatabaseError, match="rolled this transaction back"):
         await tx.enqueue("q", 1)
     await tx.rollback()
+
+
+@pytest.mark.parametrize("table_name", ["alkstore_jobs", "alkstore_events"])
+async def test_ids_that_run_out_are_refused_at_the_call(table: SqliteStore, table_name: str) -> None:
+    """The last one is given out, and the one after it is an error of its own call and no other (V5, E1)."""
+    await table.queue("q").enqueue(0)
+    await table.stream("s").publish(0)
+    async with table.transaction() as tx:
+        await tx.connection.execute("UPDATE sqlite_sequence SET seq = ? WHERE name = ?", (INT64_MAX - 1, table_name))
+    async with table.transaction() as tx:
+        await tx.connection.execute("INSERT INTO orders VALUES (1)")
+        call = tx.enqueue if table_name == "alkstore_jobs" else tx.publish
+        assert await call("q", 1) == INT64_MAX
+        with pytest.raises(DatabaseError, match="full"):
+            await call("q", 2)
+        await tx.connection.execute("INSERT INTO orders VALUES (2)")
 
 
 async def test_two_handles_on_one_connection_share_its_ids(table: SqliteStore, path: Any, clock: ManualClock) -> None:

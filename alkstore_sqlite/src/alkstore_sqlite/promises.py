@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from alkstore_core.numbers import INT64_MAX
+
 from alkstore_sqlite.operations import Operation, drive
 from alkstore_sqlite.statements import Statements
 
@@ -35,12 +37,15 @@ class Promises:
         self.under_way = 0
         """How many hops are waited for: before their end it is not known what comes next."""
         self.is_refused = False
-        """Whether there must be none any more: what runs is not waited for, or somebody else writes here too."""
+        """Whether there must be none any more: what runs is not waited for, somebody else writes here too, or the ids
+        are about to run out."""
 
     def begin(self, cursor: sqlite3.Cursor) -> None:
         """The transaction has begun: from here on the next ids are known."""
         self._last = {JOBS: 0, EVENTS: 0}
         self._last.update(cursor.execute(SQL.sequences).fetchall())
+        if max(self._last.values()) > INT64_MAX // 2:
+            self.is_refused = True  # where ids could run out, SQLite says so at the call
 
     @property
     def are_possible(self) -> bool:
