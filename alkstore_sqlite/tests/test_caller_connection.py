@@ -336,6 +336,19 @@ async def test_foreign_keys_are_enforced_where_the_first_statement_asks_for_it(t
     assert table.engine._idle_connection is whole  # type: ignore[attr-defined]
 
 
+async def test_a_row_factory_does_not_spoil_what_the_end_restores(table: SqliteStore) -> None:
+    """Rows that are dicts are the caller's alone: foreign keys are put back, and the commit is told (T9)."""
+    async with table.transaction() as tx:
+        tx.connection.row_factory = lambda cursor, row: {
+            name: value for (name, *_), value in zip(cursor.description, row, strict=True)
+        }
+        await tx.connection.execute("PRAGMA foreign_keys = ON")
+        await tx.enqueue("q", 1)
+    assert await table.queue("q").get_job(1) is not None
+    async with table.transaction() as tx:
+        assert await tx.connection.execute_fetchall("PRAGMA foreign_keys") == [(0,)]
+
+
 async def test_a_backup_of_an_open_transaction_is_refused(table: SqliteStore, tmp_path: Path) -> None:
     """It would never end."""
     async with aiosqlite.connect(tmp_path / "copy.db") as copy, table.begin_tx() as tx:

@@ -121,7 +121,8 @@ class CallerConnection(sqlite3.Connection):
                 )
             if special["before"] and not self.begun:
                 if self._foreign_keys is None:
-                    self._foreign_keys = sqlite3.Connection.execute(self, "PRAGMA foreign_keys").fetchone()
+                    with own_cursor(self) as cursor:
+                        self._foreign_keys = cursor.execute("PRAGMA foreign_keys").fetchone()
                 return
             self.is_altered = True
         self.refuse_undone()
