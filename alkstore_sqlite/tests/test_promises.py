@@ -114,6 +114,33 @@ async def test_savepoints_part_what_came_before_from_what_came_after(table: Sqli
     assert await payloads(table) == [b'"before"', b'"after"']
 
 
+async def test_what_no_statement_asks_for_comes_after_it_too(table: SqliteStore) -> None:
+    """The count of changes has it, and an authorizer or a trace that is set afterwards does not see it."""
+    traced: list[str] = []
+    async with table.transaction() as tx:
+        await tx.connection.execute("INSERT INTO orders VALUES (1)")
+        before = tx.connection.total_changes
+        await tx.enqueue("q", 1)
+        await tx.publish("s", 1)
+        for offset in (2, 1):  # the second changes nothing
+            await tx.save_offset("s", "me", offset)
+        assert tx.connection.total_changes - before == 3
+        await tx.enqueue("q", 2)
+        await tx.connection.set_trace_callback(traced.append)
+        await tx.connection.execute("SELECT 1")
+        await tx.connection.set_trace_callback(None)  # type: ignore[arg-type]
+        await tx.enqueue("q", 3)
+        await tx.connection.set_authorizer(
+            lambda action, table, *_: (
+                sqlite3.SQLITE_DENY
+                if (action, table) == (sqlite3.SQLITE_INSERT, "alkstore_jobs")
+                else sqlite3.SQLITE_OK
+            )
+        )
+    assert traced == ["SELECT 1"]
+    assert await payloads(table) == [b"1", b"2", b"3"]
+
+
 async def test_a_statement_under_way_comes_first(table: SqliteStore) -> None:
     """What is enqueued while another task's statement runs is done after it."""
     async with table.transaction() as tx:

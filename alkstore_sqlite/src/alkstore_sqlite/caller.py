@@ -137,7 +137,16 @@ class CallerConnection(sqlite3.Connection):
                     cursor.execute("ROLLBACK")
                     raise
             self.begun = True
-        elif self.promises:
+        else:
+            self.keep_promises()
+
+    def keep_promises(self) -> None:
+        """Do what was promised before whatever comes next.
+
+        Raises:
+            sqlite3.Error: that was not possible.
+        """
+        if self.promises and self.begun:
             with own_cursor(self) as cursor:
                 self.promises.keep(cursor)
 
@@ -210,6 +219,7 @@ class CallerConnection(sqlite3.Connection):
 def _altering(name: str) -> Any:
     def call(self: CallerConnection, *arguments: Any, **options: Any) -> Any:
         self.is_altered = True
+        self.keep_promises()  # an authorizer would refuse what came before it
         return getattr(sqlite3.Connection, name)(self, *arguments, **options)
 
     return call
@@ -243,6 +253,16 @@ class TransactionConnection(aiosqlite.Connection):
     @property
     def in_transaction(self) -> bool:
         return not self.has_ended and super().in_transaction
+
+    @property
+    def total_changes(self) -> int:
+        # What was promised counts. Nothing is awaited here, so it is done at once, while the thread has nothing to do.
+        connection = self._conn
+        assert isinstance(connection, CallerConnection)
+        if not self.promises.under_way and not self.promises.is_refused:
+            with contextlib.suppress(sqlite3.Error):  # which the next statement meets again
+                connection.keep_promises()
+        return connection.total_changes
 
     @property
     def _conn(self) -> sqlite3.Connection:
