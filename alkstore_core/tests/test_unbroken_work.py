@@ -44,6 +44,20 @@ async def test_undisturbed_work_runs_in_its_callers_task():
     assert tasks == {asyncio.current_task()}
 
 
+async def test_who_looks_at_the_caller_sees_that_it_waits():
+    """anyio finds its task blocked, and goes on."""
+    done: list[str] = []
+    gate: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    caller = asyncio.ensure_future(unbroken(steps(done, gate)))
+    try:
+        async with asyncio.timeout(10):
+            await anyio.wait_all_tasks_blocked()
+        assert done == ["begun"]
+    finally:
+        gate.set_result(1)  # no test's end can cancel what waits for it
+    assert await caller == 1
+
+
 async def test_what_the_work_waits_for_may_fail_or_be_cancelled():
     """A future that fails or is cancelled is so for the work, which goes on as it likes; its caller is not."""
     loop = asyncio.get_running_loop()

@@ -122,6 +122,9 @@ class _Sheltered:
     def remove_done_callback(self, wake: Callable[[Any], object]) -> int:
         return self._future.remove_done_callback(wake)
 
+    def done(self) -> bool:
+        return self._future.done()  # anyio's ``wait_all_tasks_blocked`` asks
+
     def cancelled(self) -> bool:
         return self._future.cancelled()
 
