@@ -23,7 +23,8 @@ class Transaction:
     """Everything done here is seen by others exactly when it commits, and leaves no trace when it does not (T3).
 
     Made by `Store.transaction`, `Store.begin_tx` and `Store.enlist`. Reads see the transaction's own writes (T6).
-    After `commit` or `rollback` every call raises `ClosedError` (T8).
+    After `commit` or `rollback` every call raises `ClosedError` (T8). What the database refuses of a write is said by
+    that call, or by a later one, `commit` at the latest; then nothing of the transaction is committed.
     """
 
     def __init__(self, session: EngineTransaction, home: Home, contract: str, *, enlisted: bool = False) -> None:
