@@ -22,10 +22,11 @@ _SETTINGS: dict[Any, Any] = {
 }
 _COLOURS = {"alkstore": "#d1495b", "floor": "#9aa5b1", "peer": "#30638e"}
 _ENGINE_COLOURS = {ALKSTORE["sqlite"]: "#d1495b", ALKSTORE["postgres"]: "#30638e", ALKSTORE["mem"]: "#edae49"}
-_AXES = {
+AXIS_LABELS = {
     "live": "live jobs in the table",
     "delayed": "delayed jobs in the table",
     "dead": "dead jobs in the table",
+    "priorities": "delayed jobs, each of a priority of its own",
     "events": "events in the stream",
     "queues": "queues that share 100,000 jobs",
     "workers": "workers of 8 jobs at a time",
@@ -80,7 +81,7 @@ def _growth(operation: str, points: Sequence[dict[str, Any]], path: Path) -> Non
                 panel.plot(*zip(*line, strict=True), marker="o", markersize=3, color=colour, label=engine)
         panel.set_xscale("log")
         panel.set_yscale("symlog" if unit in ("mb", "rows") else "log")
-        panel.set_xlabel(_AXES[axis])
+        panel.set_xlabel(AXIS_LABELS[axis])
     panels[0][0].set_ylabel({"ms": "ms a call, median", "rate": "a second", "mb": "MB", "rows": "rows"}[unit])
     panels[0][0].legend(fontsize=7)
     figure.suptitle(operation)
