@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+import pytest
 from alkstore_core import JobHandle, Lock
 from alkstore_sqlite import SqliteStore
 
@@ -97,3 +98,31 @@ async def test_a_thousand_random_cancellations(store: SqliteStore) -> None:
     for name in locks_tried:
         assert await store.try_lock(name, "auditor", 1) is not None
     assert len(await store.queue("bystander").claim_batch("auditor", 10 * ROUNDS)) == ROUNDS
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("after", range(4))
+async def test_a_commit_that_is_cancelled_still_wakes_who_listens(store: SqliteStore, after: int, times: int) -> None:
+    """It lands whole, wakes of this process included, and the next transaction finds the connection in order (T4)."""
+    async with store.transaction() as tx:
+        await tx.connection.execute("SELECT 1")  # the connection is there
+    connection = store.engine._idle_connection
+    async with store.listen("c") as receiver:
+        tx = await store.begin_tx()
+        id = await tx.enqueue("q", 1)
+        await tx.notify("c")
+        committing = asyncio.ensure_future(tx.commit())
+        for _ in range(after):
+            await asyncio.sleep(0)
+        for _ in range(times):
+            committing.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait((committing,))
+        if after == 0 and committing.cancelled():  # before its first step: nothing has begun
+            await tx.rollback()
+            return
+        assert committing.cancelled() or committing.exception() is None
+        async with asyncio.timeout(10):
+            assert await receiver.recv() is not None
+        assert await store.queue("q").get_job(id) is not None
+        assert store.engine._idle_connection is connection

@@ -74,13 +74,22 @@ async def test_delayed_job_waits(harness: Harness, store: Store, clock: ManualCl
 
 
 @leg(rules="Q3", since="1.0")
-async def test_delayed_urgent_job_blocks_nobody(store: Store) -> None:
-    """Jobs of a higher priority that are not ready yet do not hold back those that are."""
+async def test_delayed_urgent_job_blocks_nobody(harness: Harness, store: Store) -> None:
+    """Jobs of another priority that are not ready yet do not hold back those that are, and then take their place."""
     queue = store.queue("emails")
-    await queue.enqueue_many(range(50), priority=10, delay=100)
+    least = await queue.enqueue("least", priority=-1, delay=100)
+    urgent = await queue.enqueue_many(range(50), priority=10, delay=100)
     ready = await queue.enqueue("ready")
-    assert (await claim_from(queue)).job.id == ready
+    claim = await claim_from(queue)
+    assert claim.job.id == ready
     assert await queue.claim_one("worker") is None
+    most = await queue.enqueue("most", priority=11)
+    assert await (await claim_from(queue)).retry("later", delay=100)
+    assert await queue.claim_one("worker") is None
+    assert await claim.ack()
+    await harness.advance(100)
+    plain = await queue.enqueue("plain")
+    assert [handle.job.id for handle in await queue.claim_batch("worker", 99)] == [most, *urgent, plain, least]
 
 
 @leg(rules="Q3 Q5", since="1.0")
