@@ -23,7 +23,18 @@ from benchmarks.measure import subject_at
 from benchmarks.subject import Place, payload
 from benchmarks.subjects.alkstore import Alkstore
 
-AXES = ("live", "delayed", "dead", "priorities", "events", "queues", "workers", "subscribers", "churn")
+AXES = {
+    "live": "live jobs in the table",
+    "delayed": "delayed jobs in the table",
+    "dead": "dead jobs in the table",
+    "priorities": "delayed jobs, each of a priority of its own",
+    "events": "events in the stream",
+    "queues": "queues that share 100,000 jobs",
+    "workers": "workers of 8 jobs at a time",
+    "subscribers": "live subscribers of the stream",
+    "churn": "jobs that came and went",
+}
+"""What there is to grow along, and what each axis counts."""
 _SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 _READY = 2_000
 """How many jobs are ready beside those that are delayed or dead."""

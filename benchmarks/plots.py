@@ -9,6 +9,7 @@ import matplotlib as mpl
 
 from benchmarks.catalogue import ALKSTORE, FAMILIES, ROWS, SUBJECTS, Family
 from benchmarks.figures import Spread, measured_rows, operation_plot, rounds
+from benchmarks.growth import AXES
 from benchmarks.outcome import Results
 
 mpl.use("svg")
@@ -22,18 +23,6 @@ _SETTINGS: dict[Any, Any] = {
 }
 _COLOURS = {"alkstore": "#d1495b", "floor": "#9aa5b1", "peer": "#30638e"}
 _ENGINE_COLOURS = {ALKSTORE["sqlite"]: "#d1495b", ALKSTORE["postgres"]: "#30638e", ALKSTORE["mem"]: "#edae49"}
-AXIS_LABELS = {
-    "live": "live jobs in the table",
-    "delayed": "delayed jobs in the table",
-    "dead": "dead jobs in the table",
-    "priorities": "delayed jobs, each of a priority of its own",
-    "events": "events in the stream",
-    "queues": "queues that share 100,000 jobs",
-    "workers": "workers of 8 jobs at a time",
-    "subscribers": "live subscribers of the stream",
-    "churn": "jobs that came and went",
-}
-"""What each axis of growth counts."""
 
 
 def draw(results: Results, folder: Path) -> None:
@@ -81,7 +70,7 @@ def _growth(operation: str, points: Sequence[dict[str, Any]], path: Path) -> Non
                 panel.plot(*zip(*line, strict=True), marker="o", markersize=3, color=colour, label=engine)
         panel.set_xscale("log")
         panel.set_yscale("symlog" if unit in ("mb", "rows") else "log")
-        panel.set_xlabel(AXIS_LABELS[axis])
+        panel.set_xlabel(AXES[axis])
     panels[0][0].set_ylabel({"ms": "ms a call, median", "rate": "a second", "mb": "MB", "rows": "rows"}[unit])
     panels[0][0].legend(fontsize=7)
     figure.suptitle(operation)

@@ -3,9 +3,7 @@
 import re
 from pathlib import Path
 
-from benchmarks.growth import AXES
 from benchmarks.outcome import Outcome, Record, Results
-from benchmarks.plots import AXIS_LABELS
 from benchmarks.report import number, page, table
 from benchmarks.scale import filled
 
@@ -71,11 +69,6 @@ def test_growth_is_shown_with_its_kind(tmp_path):
     text = page(small_run(tmp_path))
     assert "| live | alkstore-mem | 1,000 to 1,000,000 | 0.50 to 5.00 ms | grows, 10.0 times |" in text
     assert "(performance/growth-enqueue.svg)" in text
-
-
-def test_every_axis_of_growth_has_a_plot():
-    """Whatever can be measured can be drawn."""
-    assert set(AXIS_LABELS) == set(AXES)
 
 
 def test_settings_and_versions_are_shown(tmp_path):
