@@ -1,6 +1,6 @@
 """Writes of a caller's transaction that are answered before they are done.
 
-A hop to the connection's thread and back costs what five inserts cost. Once the transaction has begun nobody else can
+A hop to the connection's thread and back costs more than an insert. Once the transaction has begun nobody else can
 write, so what an insert will return is known: the next id. It is answered at once, and done together with the
 transaction's next statement, whichever that is, or before it commits: always before anything that could tell the
 difference. What fails then, fails that statement or the commit, and the transaction cannot be committed without it.
